@@ -10,6 +10,7 @@
  *     shard-00000-of-00004.safetensors ...
  *   <dir>/step-00000200.ATTEMPT.partial/   a save in progress, or an interrupted one
  *     shard-00002-of-00004.safetensors and shard-00002-of-00004.json (that shard's part of the manifest)
+ *   <dir>/step-00000200.ATTEMPT.abandoned/ the marker of an attempt that can never be committed (write/attempt.h)
  *   <dir>/.trash/                    checkpoints that are being removed
  *   <dir>/latest                     a hint for people; never read
  *   <dir>/owner-7.json               the run that saves here (struct ckpt_claim)
@@ -117,10 +118,10 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
 /*
- * Check that the committed step N is this run's. It is if its attempt is this save's. It also is if its step,
- * consumed_samples, seed, skipped_steps and job text (without lines that begin with "#! ") are this save's: a run may
- * repeat a step that it has saved. Otherwise CODE_DATA: another run saves in this directory. Uses dir, state, job_text
- * and attempt only. In ckpt/write/attempt.c.
+ * Check that the committed step N is this run's: the checkpoint has this save's attempt; or it has this save's step,
+ * consumed_samples, seed, skipped_steps and job text (without lines that begin with "#! "), since a run may repeat a
+ * step that it has saved. Otherwise CODE_DATA: another run saves in this directory. Uses dir, state, job_text and
+ * attempt only. In ckpt/write/attempt.c.
  */
 int ckpt_check_owner(const struct ckpt_save *save, struct error *err);
 

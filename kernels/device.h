@@ -88,8 +88,6 @@ struct matmul matmul_with_strides(const struct matmul *op);
 /* Of a product with its strides given. False: the device has failed, and says what is wrong. */
 bool matmul_valid(struct device *dev, const struct matmul *op);
 
-/* False: the device has failed, and says what is wrong with the operation's sizes. */
-
 /* Of struct dropout: t, and the factor of what is kept. */
 static inline uint32_t dropout_threshold(double p)
 {

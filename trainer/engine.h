@@ -121,9 +121,9 @@ int engine_set_losses(struct engine *engine, struct set_sums *sums, double *loss
 /*
  * ---- save.c ----
  *
- * Begins a save of the present state. On a device with discrete memory, begins to copy the state to the host and
- * returns true: the copy overlaps the next step, and after that step the caller passes *snapshot to shard_save_create
- * or engine_save. Returns false if the device's memory is the host's: then nothing was begun.
+ * Copies the progress to *snapshot. If the state is in memory of the device's own, begins to copy it to the host and
+ * returns true. The copy overlaps the next step. After that step the caller passes *snapshot to shard_save_create or
+ * engine_save. If the state is in host memory (a CPU, or an offloaded optimizer), copies nothing and returns false.
  */
 bool engine_snapshot(struct engine *engine, struct ckpt_progress *snapshot);
 

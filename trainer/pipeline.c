@@ -183,7 +183,7 @@ static void run_forward(struct pipeline *p, const struct schedule_entry *entry, 
         add_losses(losses, model_loss(p->model, entry->micro_batch, mb));
 }
 
-static void run_backward(struct pipeline *p, const struct schedule_entry *entry, const struct loss_scales *scales,
+static void run_backward(struct pipeline *p, const struct schedule_entry *entry, const struct loss_factors *scales,
                          struct losses *losses, int index)
 {
     zero_begin_micro_batch(p->zero, entry->micro_batch == 0, entry->micro_batch == p->count - 1);
@@ -193,7 +193,7 @@ static void run_backward(struct pipeline *p, const struct schedule_entry *entry,
 }
 
 /* Waits for the entry's input, starts to receive the next one's, and computes. */
-static void run_entry(struct pipeline *p, size_t i, const struct loss_scales *scales, struct losses *losses)
+static void run_entry(struct pipeline *p, size_t i, const struct loss_factors *scales, struct losses *losses)
 {
     const struct schedule_entry *entry = &p->entries[i];
     int index = p->backwards % MODEL_GRADIENTS;
@@ -238,7 +238,7 @@ static void prepare_schedule(struct pipeline *p, int count, bool training)
 }
 
 int pipeline_run(struct pipeline *p, const struct micro_batch *micro_batches, int count,
-                 const struct loss_scales *scales, struct losses *losses, struct error *err)
+                 const struct loss_factors *scales, struct losses *losses, struct error *err)
 {
     *losses = (struct losses){0};
     p->micro_batches = micro_batches;

@@ -24,7 +24,7 @@ void pipeline_destroy(struct pipeline *pipeline);
  * the micro-batches; 0 except on the last stage.
  */
 int pipeline_run(struct pipeline *pipeline, const struct micro_batch *micro_batches, int count,
-                 const struct loss_scales *scales, struct losses *losses, struct error *err);
+                 const struct loss_factors *scales, struct losses *losses, struct error *err);
 
 /* Returns model_chunk.slots: the most micro-batches whose activations a chunk holds at once, in a step of
  * `micro_batches`. Pure. */

@@ -30,8 +30,8 @@ struct run {
     bool resumed;              /* from checkpoint.dir */
     bool validation_due;       /* after the engine's step: not done, or interrupted by a request to stop */
     bool was_unpredicted;      /* a step had no token to predict: it was reported */
-    bool all_saved;            /* it ended, and no save of it is still to be drained */
-    double started;        /* the first step could begin: report.minutes count from here, so that every run does one */
+    bool all_saved;            /* the run has ended, and no save of it is left to drain */
+    double started;        /* when the first step could begin. report.minutes count from here: every run does a step */
     enum stop_reason stop; /* as last agreed */
     int stop_signal;
     int global_batch;   /* of the last step */
@@ -135,8 +135,8 @@ void run_log_validation(const struct run *run, const struct metrics_step *m);
 /*
  * Of the data sets:
  *
- * run_data_start: after the engine has its data and its first step. Logs the sets of a blend. run_data_finish may be
- * called without it.
+ * run_data_start: after the engine is restored or initialized. Logs the sets of a blend. run_data_finish may be called
+ * without it.
  */
 int run_data_start(struct run *run, struct error *err);
 void run_data_finish(struct run *run);

@@ -83,8 +83,10 @@ static int save_directly(struct saver *s, const struct ckpt_progress *snapshot, 
 
 /* ---- one save: begun, and ended when all ranks have copied ---- */
 
-/* 0: the copy into the stage has begun, and end_save ends it; or without a stage the save is committed. -1: the save
- * has failed. */
+/*
+ * 0: the copy into the stage has begun, and end_save ends it; or, without a stage, the save is committed; or the stage
+ * has no room, and the save is due again: its snapshot is dropped. -1: the save has failed.
+ */
 static int begin_save(struct saver *s, struct error *err)
 {
     const struct ckpt_progress *snapshot = s->has_snapshot ? &s->snapshot : NULL;

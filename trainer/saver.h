@@ -49,8 +49,8 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
 
 /*
  * Where checkpoint.every is set, take the memory that saves will be staged in, so that the first save is as fast as the
- * others and none runs out of memory. `resumed`: the run was resumed, so that checkpoint.dir has a
- * checkpoint of the present step.
+ * others and none runs out of memory. `resumed`: the run was resumed, so that checkpoint.dir has a checkpoint of the
+ * present step.
  */
 int saver_reserve(struct saver *saver, bool resumed, struct error *err);
 
@@ -58,13 +58,14 @@ int saver_reserve(struct saver *saver, bool resumed, struct error *err);
  * Save if a save is due, continue the save under way, and log the results of earlier ones. A save that fails is logged,
  * and a later step tries again. A save is put off while steps are skipped, because the parameters may be bad, and while
  * the stage has no room. If there is no room because checkpoint.dir cannot be written, the oldest staged save is
- * dropped (stage.h describes how). -1: ranks cannot communicate.
+ * dropped (saver_impl.h describes how). -1: ranks cannot communicate, or a save failed with another code than CODE_IO
+ * and CODE_DATA.
  */
 int saver_step(struct saver *saver, struct error *err);
 
 /*
- * Save the present state, unless its step is saved already, and wait until all is committed. If the stage is full, an
- * older save is given up for it; `stopping`, also if that one is only slow. If the last staged save
+ * Save the present state, unless its step is saved already, and wait until all is committed. If the stage is full, gives
+ * up an older save whose target fails. With `stopping`, also one whose target is only slow. If the last staged save
  * ended without a commit, or no muster-ckptd runs, save once more, without the stage. Returns 0 when all is committed;
  * 1 when a save is left in the stage, because checkpoint.dir has failed for checkpoint.last_seconds or the job's time
  * limit is near, with the place and the reason in err; -1 when the save failed or ranks cannot communicate. The stage

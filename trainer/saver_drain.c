@@ -13,8 +13,8 @@
 
 enum {
     LINE_SIZE = 1024,
-    FULL_SECONDS = 5,       /* if a stage has been full for so long, a run that stops gives up an older save; and if no
-                         muster-ckptd drains it, no rank waits for room */
+    FULL_SECONDS = 5,       /* after a stage was full for so long: a run that stops gives up an older save; and if no
+                               muster-ckptd drains the stage, saves are written directly */
     UNCOMMITTED_AFTER = 15, /* after so long without a commit, log it when a save is postponed or dropped */
     UNCOMMITTED_EVERY = 60,
     END_SECONDS = 10,      /* stop waiting so long before the job's time limit, so that the trainer can end */
@@ -194,8 +194,8 @@ int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err
     return 0;
 }
 
-/* Whether to stop waiting: the drain has failed since *failing (0: it does not) for checkpoint.last_seconds, or the
- * job's time limit is near. */
+/* Whether to stop waiting: the drain has failed for checkpoint.last_seconds, or the job's time limit is near. *failing
+ * is kept between calls: when the drain began to fail; 0: it works. */
 static bool must_stop_waiting(struct saver *s, double *failing)
 {
     const char *end = getenv("SLURM_JOB_END_TIME"); /* not everywhere */

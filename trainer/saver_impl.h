@@ -27,12 +27,13 @@ struct saver {
     struct shard_save shard_save;  /* while it is copied */
     double waited;                 /* seconds that training waited for the copy */
     /* Steps; UINT64_MAX: none. */
-    uint64_t resumed;                        /* of the checkpoint that the run was resumed from */
-    uint64_t last_save;                      /* staged, or written directly */
-    uint64_t staged_step;                    /* staged last; none after a save that was written directly */
-    uint64_t committed;                      /* committed last */
-    double committed_at, uncommitted_logged; /* clock_monotonic, of that and of the last line that nothing was since */
-    bool existed;                            /* checkpoint.dir existed at the start, or this run has saved there */
+    uint64_t resumed;          /* of the checkpoint that the run was resumed from */
+    uint64_t last_save;        /* staged, or written directly */
+    uint64_t staged_step;      /* staged last; none after a save that was written directly */
+    uint64_t committed;        /* committed last */
+    double committed_at;       /* clock_monotonic of the last commit; at first, of the start */
+    double uncommitted_logged; /* clock_monotonic of log_uncommitted's last line; 0: none */
+    bool existed;              /* checkpoint.dir existed at the start, or this run has saved there */
     bool direct_logged, prune_logged, others_logged;
 };
 
@@ -54,8 +55,8 @@ void saver_poll(struct saver *saver);
  * returns only when it is true.
  *
  * While the stage is full on some node, the ranks agree on the oldest step that a node can give up
- * (ckpt_stage_find_oldest). If two calls in a row name the same step, and no node still has the step that was dropped
- * last, every node drops it (ckpt_stage_replace). After one call only, a drainer may just have freed the memory.
+ * (ckpt_stage_find_oldest). Every node drops that step (ckpt_stage_replace) if the call before named it too, and no
+ * node still has the step that was dropped last. One call is not enough: a drainer may just have freed the memory.
  *
  * A save is given up if its target fails or does not answer; and while the run stops, if the stage stays full for some
  * seconds, whatever the target does: the newest state comes first. The save that muster-ckptd works on is kept,

@@ -15,7 +15,7 @@
 #include "common/thread.h"
 #include "trainer/programs.h"
 
-enum { LONG_LIVED = 10 }; /* seconds; a muster-ckptd that runs for longer sets `restarts` to 0 */
+enum { LONG_LIVED = 10 }; /* seconds after the last restart, `restarts` is 0 again */
 
 static int start_ckptd(struct saver_stage *s, struct error *err)
 {

@@ -27,7 +27,7 @@ struct saver_stage {
     /* muster-ckptd, of the first rank */
     int cap;      /* MiB a second; 0: no limit */
     pid_t pid;    /* 0: not running */
-    int restarts; /* in a row; 0 again after one has run for LONG_LIVED seconds */
+    int restarts; /* in a row; 0 again when the last one is LONG_LIVED seconds ago */
     double restarted;
     double sign, looked;    /* its last sign that it moves, and clock_monotonic when that was looked for */
     double silent, kill_at; /* seconds without a new sign, and when it is killed for that */
@@ -66,14 +66,14 @@ bool saver_stage_copy_done(const struct saver_stage *stage);  /* true if saver_s
 /* Wait for the copy. Returns what ckpt_stage_shard returned, with its *err. */
 int saver_stage_wait(struct saver_stage *stage, struct error *err);
 
-/* Whether a muster-ckptd drains the stage: ours, or one of an earlier run that is still at work. False when it has
- * ended too often. */
+/* True while our muster-ckptd may still be restarted; or while it, or one of an earlier run, runs and has moved in the
+ * last 3 * SAVER_SILENT seconds. */
 bool saver_stage_has_drainer(struct saver_stage *stage);
 
 /*
- * Call often. Restarts a muster-ckptd that has ended: SUPERVISE_RESTARTED. Kills one that was stopped and has made no
- * progress for SAVER_SILENT seconds: SUPERVISE_KILLED; the next call restarts it. muster-ckptd itself does not wait for
- * the file system, so that it can be killed. 0: neither, or too many restarts after short lives. -1: failed.
+ * Call often. Restarts a muster-ckptd that has ended: SUPERVISE_RESTARTED. If none has moved for SAVER_SILENT seconds,
+ * kills the one that runs, if any: SUPERVISE_KILLED; a later call restarts it. It can be killed at any time: only its
+ * child waits for the file system. 0: neither, or too many restarts after short lives. -1: failed.
  */
 enum { SUPERVISE_RESTARTED = 1, SUPERVISE_KILLED };
 int saver_stage_supervise(struct saver_stage *stage, struct error *err);

@@ -153,7 +153,8 @@ static int update_parameters(struct engine *e, const struct step_result *result,
     return zero_step(e->zero, &adamw, err);
 }
 
-/* Decides whether the step is skipped. All ranks have the same loss and norm, so they decide the same. */
+/* Updates the loss scale and the mean of the loss, and decides whether the step is skipped. All ranks have the same
+ * loss and norm, so they decide the same. */
 static enum skip judge_step(struct engine *e, struct step_result *result)
 {
     bool finite = isfinite(result->sums.tokens + result->sums.order) && isfinite(result->grad_norm);
@@ -174,7 +175,7 @@ static int compute_gradient(struct engine *e, struct step_result *result, struct
     struct loss_sums *sums = &result->sums;
     struct step_work work;
     struct losses losses;
-    struct loss_scales scales;
+    struct loss_factors scales;
     double norm_squared;
 
     if (read_batch(e, e->train, e->consumed_samples, result->global_batch, true, &work, sums, err) < 0)

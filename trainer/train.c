@@ -91,7 +91,7 @@ static void describe_stop(const struct run *run, char *text, size_t size)
 
 /* ---- after a step ---- */
 
-/* A stop request interrupts a validation: there may be only seconds left to save. It stays due then. */
+/* A stop request interrupts a validation, since there may be only seconds left to save. The validation stays due. */
 static int run_validation(struct run *run, struct metrics_step *m, struct error *err)
 {
     const struct job *job = run->job;
@@ -142,7 +142,7 @@ static void write_metrics(struct run *run, const struct metrics_step *m)
     run->metrics = NULL;
 }
 
-/* Ends the run after optimizer.most_skipped skipped steps in a row that no smaller loss scale could avoid. */
+/* Ends the run after optimizer.most_skipped skipped steps in a row (count_in_a_row in step.c). */
 static int check_skipped(struct run *run, const struct step_result *result, struct error *err)
 {
     const struct engine *e = run->engine;
@@ -203,7 +203,8 @@ static int one_step(struct run *run, struct error *err)
     return saver_step(run->saver, err);
 }
 
-/* That of the step that the run resumed from. report.minutes count from its end, so that it ends some time. */
+/* Repeats the validation of the step that the run resumed from. report.minutes count from the end of this validation:
+ * otherwise a validation that takes longer than the limit would never be completed. */
 static int repeat_validation(struct run *run, struct error *err)
 {
     struct metrics_step m = {.step = (long)run->engine->step, .valid_order_loss = NAN};

@@ -38,7 +38,8 @@ static void abandon_attempt(struct drain_turn *turn)
     drain_abandon(turn, turn->drainer->abandoned[0].why);
 }
 
-/* Whether one is left. In a target that fails the marker is not made, and other nodes wait for their time. */
+/* Starts a child for the oldest attempt to abandon. True if there was one. If the target fails, no marker is made, and
+ * the other nodes wait until their `idle` has passed. */
 static bool abandon_next(struct drainer *drainer)
 {
     struct staged staged = drainer->abandoned[0].staged;

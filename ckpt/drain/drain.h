@@ -29,10 +29,9 @@ struct ckpt_drain_options {
     int threads;    /* shards copied at the same time; 0: 2 */
     uint64_t cap;   /* bytes a second, of all threads together; 0: unlimited */
     double seconds; /* return after this time; 0: no limit */
-    double idle;    /* how long to wait for other nodes' shards while nothing changes in the checkpoint directory; 0:
-                       300 seconds. After it, logs that and drains the partner's copies. With `once`, or if an earlier
-                       run of the job staged the save, it then leaves the save to the other nodes. Below 0, with `once`:
-                       it tries to commit, and does not wait for other nodes' shards */
+    double idle;    /* seconds to wait for other nodes' shards while nothing changes in the checkpoint directory. 0: 300.
+                       Below 0: none. Then logs that, and drains the partner's copies. If that does not help, the save
+                       ends as failed and is left to the other nodes, if `once`, adopted, or no trainer runs */
     bool once;      /* return as soon as nothing is left, instead of waiting until the stage is closed. Without
                        `seconds`, return also when the target fails for all that is left */
     const volatile sig_atomic_t *then_once;   /* may be NULL: go on as with `once` and `idle` below 0 when it became

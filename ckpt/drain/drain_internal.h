@@ -163,8 +163,8 @@ bool drain_child_hangs(const struct drainer *drainer);
 /* Wait for so long, or until it has reported or ended. */
 void drain_child_wait(struct drainer *drainer, double seconds);
 
-/* Kill it. When this returns it executes no instruction any more, even if it is still in a system call: its save
- * may be removed. No other child starts before it has ended. */
+/* Kill it. On return it has ended, or is in a system call and will end with it. It does not touch the stage any more:
+ * its save may be removed. No other child starts before it has ended. */
 void drain_child_kill(struct drainer *drainer);
 
 /* Ask the child to end; it ends soon if the target answers. */
@@ -180,8 +180,8 @@ int drain_pace(struct drain_turn *turn, uint64_t bytes, struct error *err);
 
 /*
  * Copy all complete staged shards in `from`, and their parts, some at the same time, and make them durable. Opens the
- * target's directories. Makes missing ones, unless a mark `made` (stage.h) says that they existed. 0, DRAIN_INTERRUPTED
- * or -1.
+ * target's directories. Makes a missing checkpoint directory unless `existed` or `made` is marked (stage.h), and a
+ * missing attempt's directory unless `made` is. 0, DRAIN_INTERRUPTED or -1.
  */
 int drain_shards(struct drain_turn *turn, const struct directory *from, struct error *err);
 

@@ -73,8 +73,8 @@ static int is_unknown(struct drain_turn *turn, struct error *why)
     return 0;
 }
 
-/* For a file of an unknown format in the stage. Logged once. Such a file in the target is a failure of the target: then
- * take_turn calls drain_retry. */
+/* For a file of an unknown format in the stage. Logged once. Such a file in the target is a failure of the target:
+ * end_turn then calls drain_retry. */
 static enum turn_result leave_unknown(struct drain_turn *turn, const struct error *why)
 {
     turn->drainer->unknown++;

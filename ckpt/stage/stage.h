@@ -29,11 +29,11 @@
  * node is done; its memory is free again) -> *committed*, or *superseded* (a newer step was committed), or *failed*.
  * Then its directory is removed, and status.json has the result.
  *
- * A target that fails, with any errno, is tried again (drain.h). If it does not answer for 10 seconds, that is a
- * failure too; the save that the drainer works on is then *hanging*. status.json has the reason. So it has if this
- * node is done and other nodes' shards do not come. A trainer does nothing about it until the next save finds the
- * stage full. Then the ranks agree on the oldest step that can go (saver_make_room), and F marks its save `replaced`.
- * The drainer finds the mark, frees the memory at once, and abandons the attempt when the target answers.
+ * A target that fails, with any errno, is tried again (drain.h). No answer for 10 seconds is a failure too: the save
+ * that the drainer works on is then *hanging*. status.json has the reason. It also has one if this node is done and
+ * the shards of other nodes do not come. The trainer acts only when the next save finds the stage full. Then the
+ * ranks agree on the oldest step that can go (saver_make_room), and F marks its save `replaced`. The drainer finds the
+ * mark and frees the memory at once. It abandons the attempt when the target answers.
  *
  * If a rank cannot stage its shard, F marks the save `dropped` on each node. A restarted job has the same id and so
  * finds the stage of its earlier run: F marks saves that are complete here `adopted`, and the others `dropped`. What
@@ -169,11 +169,10 @@ struct ckpt_stage_trouble {
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble *trouble);
 
 /*
- * The save to give up for a save of `step`: the oldest of an earlier step that holds memory and that the drainer
- * does not work on.
- * `failing`: only one with a reason, and none while any is in state *draining*. `any`: if there is no other, also the
- * one that the drainer works on. Without `any` that one is kept: it is committed when a target that is only slow, or
- * did not answer for a while, works again.
+ * The save to give up for a save of `step`: the oldest of an earlier step that holds memory. False: none.
+ *   failing   only a save with a reason, and none while any is in state *draining*
+ *   any       if there is no other, the save that the drainer works on
+ * Without `any` that save is kept: it is committed when a target that was slow, or did not answer, works again.
  */
 bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,
                             struct ckpt_stage_trouble *oldest);

@@ -103,7 +103,7 @@ double stage_signed_at(const struct directory *stage);
  * into place. It is for people (muster-ckpt status), and ranks read from it how their saves ended.
  *
  *   {"pid", "host", "updated",                      of the drainer; seconds since 1970
- *    "saves": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
+ *    "generations": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
  *                     "serial", "newest", "reason"}]}
  *
  * Saves that are under way come first, then the last STATUS_ENDED that ended, oldest first. serial counts those

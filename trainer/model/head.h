@@ -39,15 +39,16 @@ struct losses {
     double tokens, order;
 };
 
-/* Factors of the two sums in the differentiated loss: loss scale / number of predictions in the global batch. */
-struct loss_scales {
+/* The factor of each sum in the differentiated loss. tokens: loss scale / predictions of the global batch. order: loss
+ * scale / samples of the global batch. */
+struct loss_factors {
     double tokens, order;
 };
 
 /* The inputs and outputs of a backward pass. dx [Rl, d], the head's gradients and those of the tied wte are
  * overwritten. */
 struct head_gradients {
-    const struct loss_scales *scales;
+    const struct loss_factors *scales;
     float *head, *wte;
     void *dx;
 };

@@ -299,7 +299,7 @@ void model_logits(struct model *m, const struct micro_batch *mb, int sample, int
 
 /* The tied embedding's gradient is completed by the embedding's backward pass, if that is on this stage too. */
 static struct losses head_backward(struct model *m, int mb_index, const struct micro_batch *mb,
-                                   const struct loss_scales *scales, void *dx, float **wte_grad)
+                                   const struct loss_factors *scales, void *dx, float **wte_grad)
 {
     struct head_gradients gradients = {.scales = scales, .dx = dx};
     int head = units_head(m->units);
@@ -343,7 +343,7 @@ static void embed_tokens_backward(struct model *m, const struct micro_batch *mb,
 }
 
 struct losses model_backward(struct model *m, int index, int mb_index, const struct micro_batch *mb,
-                             const struct loss_scales *scales, void *dx)
+                             const struct loss_factors *scales, void *dx)
 {
     const struct chunk *chunk = &m->chunks[index];
     const struct block_activations *acts = slot_of(chunk, mb_index);

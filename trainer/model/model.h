@@ -66,7 +66,7 @@ void model_forward(struct model *model, int chunk, int mb_index, const struct mi
  * micro-batch's (else 0). Passes the units' gradients to zero_grad_ready, from the last unit to the first.
  */
 struct losses model_backward(struct model *model, int chunk, int mb_index, const struct micro_batch *mb,
-                             const struct loss_scales *scales, void *dx);
+                             const struct loss_factors *scales, void *dx);
 
 /* The losses alone, after model_forward of the last chunk. */
 struct losses model_loss(struct model *model, int mb_index, const struct micro_batch *mb);

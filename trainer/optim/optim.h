@@ -1,6 +1,6 @@
 /*
- * optim.h - the learning rate, batch size and loss scale of a step, and the detection of loss spikes. Pure functions of
- * the job and the step.
+ * optim.h - the learning rate, batch size and loss scale of a step, and the detection of loss spikes.
+ * loss_scale_update and spike_update change the struct that they get. The other functions are pure.
  *
  * Learning rate.
  *
