@@ -82,10 +82,19 @@ static int write_hostfile(const struct order *order)
 /* Whether the user has chosen the nodes of ranks. */
 static bool user_places(const struct srun_line *line)
 {
-    static const char *const placing[] = {"SLURM_DISTRIBUTION",      "SLURM_HOSTFILE",        "SLURM_HET_SIZE",
-                                          "SLURM_RELATIVE",          "SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_GPU",
-                                          "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_TRES", "SLURM_SPREAD_JOB",
-                                          "SLURM_SRUN_MULTI",        "SLURM_CONSTRAINT",      NULL};
+    static const char *const placing[] = {"SLURM_DISTRIBUTION",
+                                          "SLURM_HOSTFILE",
+                                          "SLURM_HET_SIZE",
+                                          "SLURM_RELATIVE",
+                                          "SLURM_NTASKS_PER_CORE",
+                                          "SLURM_NTASKS_PER_GPU",
+                                          "SLURM_NTASKS_PER_SOCKET",
+                                          "SLURM_NTASKS_PER_TRES",
+                                          "SLURM_SPREAD_JOB",
+                                          "SLURM_SRUN_MULTI",
+                                          "SLURM_CONSTRAINT",
+                                          "MUSTER_RANK_MAP",
+                                          NULL};
 
     return line->places || any_set(placing);
 }
@@ -206,9 +215,8 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout)
 {
     struct error err;
 
-    if (getenv("MUSTER_RANK_MAP"))
+    if (getenv("MUSTER_RANK_MAP")) /* the user's: env_forget_outer has removed that of a step around this one */
         return;
-    unsetenv("MUSTER_RANK_MAP"); /* of a step around this one */
     unsetenv(RANK_MAP_NAME);
     if (plugin->plan.by_hostfile) {
         if (!is_followed(plugin->srun.order, layout))

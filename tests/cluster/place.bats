@@ -213,6 +213,14 @@ train() {
     landed_as out plain
 }
 
+@test "with a MUSTER_RANK_MAP set by the user, Slurm places the ranks, and the map reaches them" {
+    allocated -N8 "MUSTER_RANK_MAP=7-0:-1 srun --muster=$JOB_FILE -n8 sh -c '$where \$MUSTER_RANK_MAP'" >out
+    allocated -N8 "srun -n8 sh -c '$where'" >plain
+    cat out
+    landed_as out plain
+    [ "$(cut -d' ' -f3 out | sort -u)" = 7-0:-1 ]
+}
+
 @test "a MASTER_ADDR set by the user keeps rank 0 on the first node" {
     allocated -N8 "MASTER_ADDR=n1 srun --muster=$JOB_FILE -n8 sh -c '$where \$MASTER_ADDR'" >out
     cat out
