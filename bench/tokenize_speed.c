@@ -1,5 +1,5 @@
 /*
- * tokenize_speed.c - seconds to encode a text with trainer/tokenizer, for bench/tokenize.
+ * tokenize_speed.c - seconds to encode a text with tokenizer/, for bench/tokenize.
  *
  *   tokenize_speed TOKENIZER FILE THREADS
  *
@@ -14,7 +14,7 @@
 
 #include "common/clock.h"
 #include "common/text.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #define PIECE ((size_t)64 << 10)
 

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "common/job_data.h"
+#include "tokenizer/tokenizer.h"
 #include "trainer/data/indexed.h"
 #include "trainer/run.h"
-#include "trainer/tokenizer/tokenizer.h"
 #include "trainer/watch/recorder.h"
 
 #define BYTES_TOKENS 256 /* without the end of a document, which a text of bytes need not have */

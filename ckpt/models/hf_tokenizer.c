@@ -163,7 +163,7 @@ static void add_decoder(json_t *vocab, json_t *config)
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-#define BYTES_END 256 /* the id of the end of a document (trainer/tokenizer/tokenizer.h) */
+#define BYTES_END 256 /* the id of the end of a document (tokenizer/tokenizer.h) */
 
 /* Byte-level BPE without merges. Its files have a printable character for each byte: those of Latin-1 for themselves,
  * U+0100 and up for the others. */

@@ -1,5 +1,5 @@
 /*
- * tokenizer_files.h - which files a tokenizer has, and copies of them. trainer/tokenizer/ reads them; ckpt/ takes them
+ * tokenizer_files.h - which files a tokenizer has, and copies of them. tokenizer/ reads them; ckpt/ takes them
  * to and from Hugging Face's folders without reading ids.
  *
  * A tokenizer is named by "bytes", by one of its files, or by a directory, in which the first of these files that

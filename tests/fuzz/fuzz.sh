@@ -32,8 +32,7 @@ sources_topology=(common/error.c common/mesh.c common/model_shape.c common/text.
     plan/hostlist.c srun-plugin/place/topology.c)
 sources_json_text=(common/error.c common/foreign/foreign_json.c common/text.c trainer/data/json_text.c)
 sources_tokenizer=(common/crc32c.c common/error.c common/foreign/foreign_json.c common/io.c common/text.c
-    common/foreign/tokenizer_files.c
-    trainer/tokenizer/*.c)
+    common/foreign/tokenizer_files.c tokenizer/*.c)
 libraries='jansson libconfig libisal libpcre2-8 libutf8proc'
 
 build() {
@@ -42,7 +41,7 @@ build() {
     if [ "$1" = tokenizer ] && grep -q '^#define HAVE_SENTENCEPIECE' "$BUILD/config.h"; then
         more=("$out/shim.o" -lsentencepiece -lsentencepiece_train -lstdc++)
         (cd "$TOP" && "$clang" -x c++ -std=c++17 $flags -fno-sanitize=vptr,function \
-            -c trainer/tokenizer/sentencepiece_shim.cc -o "$out/shim.o") || return
+            -c tokenizer/sentencepiece_shim.cc -o "$out/shim.o") || return
     fi
     (cd "$TOP" && "$clang" -std=gnu17 $flags $(pkg-config --cflags $libraries) "tests/fuzz/fuzz_$1.c" ${sources[@]} \
         -o "$out/$1" ${more[@]+"${more[@]}"} $(pkg-config --libs $libraries))

@@ -5,7 +5,7 @@
  *   j  tokenizer.json     v  vocab.json, with merges of its own     m  merges.txt, with a vocabulary of its own
  *   w  vocab.txt          s  a SentencePiece .model, which is all of the input: any of its bytes may be a 1
  */
-#include "trainer/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-# Ids of trainer/tokenizer against tiktoken, tokenizers and sentencepiece: token_ids.py says on which texts. With
+# Ids of tokenizer/ against tiktoken, tokenizers and sentencepiece: token_ids.py says on which texts. With
 # MUSTER_CHECK_FULL on 68 MB of text and 100,000 fuzzed strings instead of 1 MB and 3,000.
 load ../helpers
 

@@ -1,4 +1,4 @@
-"""token_ids.py - ids of trainer/tokenizer against tiktoken, tokenizers and sentencepiece.
+"""token_ids.py - ids of tokenizer/ against tiktoken, tokenizers and sentencepiece.
 
     token_ids.py prepare DIR [full]    texts, and a vocabulary of each kind in a folder of DIR
     token_ids.py compare DIR NAME...   the ids of these vocabularies, and the texts that they decode to

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "common/text.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 static struct error err;
 

@@ -21,7 +21,7 @@ RULES = (
     "no folder with more than 40 files",
     "no static function with a name of one word",
 )
-ROOMS = ("common", "plan", "kernels", "ckpt", "trainer", "srun-plugin")
+ROOMS = ("common", "plan", "kernels", "tokenizer", "ckpt", "trainer", "srun-plugin")
 SOURCES = (".c", ".h", ".cc", ".cu")
 BUILT = (".o", ".lo", ".la", ".d", ".ptxas", ".so", ".a")
 

@@ -1,4 +1,4 @@
-/* trainer/tokenizer without reference tokenizers: small vocabularies made here. tests/interop has the references. */
+/* tokenizer/ without reference tokenizers: small vocabularies made here. tests/interop has the references. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,9 +10,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "trainer/tokenizer/split.h"
-#include "trainer/tokenizer/tokenizer.h"
-#include "trainer/tokenizer/unicode.h"
+#include "tokenizer/split.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 

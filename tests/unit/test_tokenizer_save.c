@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "trainer/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 static char directory[] = "test_tokenizer_save.XXXXXX";
 static struct error err;

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 #include <pcre2.h>
 
-#include "trainer/tokenizer/split.h"
-#include "trainer/tokenizer/unicode.h"
+#include "tokenizer/split.h"
+#include "tokenizer/unicode.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 

@@ -7,9 +7,9 @@
 
 #include "common/option.h"
 #include "common/text.h"
+#include "tokenizer/tokenizer.h"
 #include "trainer/data/data_tool.h"
 #include "trainer/data/indexed.h"
-#include "trainer/tokenizer/tokenizer.h"
 
 #define CHUNK ((size_t)1 << 16) /* tokens read at once */
 

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "common/option.h"
+#include "tokenizer/tokenizer.h"
 #include "trainer/data/data_tool.h"
 #include "trainer/data/indexed.h"
-#include "trainer/tokenizer/tokenizer.h"
 
 #define CHUNK ((size_t)1 << 14)
 

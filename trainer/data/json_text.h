@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 #include "common/error.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #define JSON_DEPTH_MOST 1000 /* of arrays and objects within each other */
 

@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "tokenizer/tokenizer.h"
 #include "trainer/data/indexed.h"
 #include "trainer/data/sentences.h"
-#include "trainer/tokenizer/tokenizer.h"
 
 #define PARCEL_SIZE ((size_t)256 << 10) /* bytes of text from which a parcel is full */
 #define PIECE_MOST  ((size_t)64 << 20)  /* bytes: of a line of JSON, and of text in which there is no cut */

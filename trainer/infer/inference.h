@@ -18,8 +18,8 @@
 
 #include "ckpt/ckpt.h"
 #include "common/job.h"
+#include "tokenizer/tokenizer.h"
 #include "trainer/infer/forward.h"
-#include "trainer/tokenizer/tokenizer.h"
 
 enum { INFERENCE_BYTES = 512 };
 

@@ -1,16 +1,16 @@
-/* tokenizer_impl.h - what the files of trainer/tokenizer/ share. */
-#ifndef MUSTER_TRAINER_TOKENIZER_TOKENIZER_IMPL_H
-#define MUSTER_TRAINER_TOKENIZER_TOKENIZER_IMPL_H
+/* tokenizer_impl.h - what the files of tokenizer/ share. */
+#ifndef MUSTER_TOKENIZER_TOKENIZER_IMPL_H
+#define MUSTER_TOKENIZER_TOKENIZER_IMPL_H
 
 #include <jansson.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/tokenizer/sentencepiece.h"
-#include "trainer/tokenizer/split.h"
-#include "trainer/tokenizer/tokenizer.h"
-#include "trainer/tokenizer/unicode.h"
+#include "tokenizer/sentencepiece.h"
+#include "tokenizer/split.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 
 #define TOKENS_MOST    ((int32_t)1 << 24) /* ids are below */
 #define WORD_LONG      64                 /* bytes from which merging uses a heap */

@@ -2,7 +2,7 @@
  * read_json.c - Hugging Face's tokenizer.json: byte-level BPE and WordPiece. What is not supported is refused with its
  * JSON path: ignoring a key that changes ids would give wrong ids silently.
  */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 #include <stdarg.h>
 #include <stdio.h>

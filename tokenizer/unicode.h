@@ -18,8 +18,8 @@
  *   U+11938                        U+11935 U+11930
  *   U+180E, PCRE2 before 10.40     white space in a split pattern that PCRE2 runs (split.h); not in the references
  */
-#ifndef MUSTER_TRAINER_TOKENIZER_UNICODE_H
-#define MUSTER_TRAINER_TOKENIZER_UNICODE_H
+#ifndef MUSTER_TOKENIZER_UNICODE_H
+#define MUSTER_TOKENIZER_UNICODE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * wordpiece.c - BERT's tokens: text is cleaned, divided into words at white space and around punctuation, and each word
  * is covered from the left by the longest tokens that fit (Devlin et al., arXiv 1810.04805).
  */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 /* The blocks that BERT takes for Chinese: each character is a word. */
 static bool is_chinese(uint32_t code)

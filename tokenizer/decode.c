@@ -1,5 +1,5 @@
 /* decode.c - from ids to text, all at once or as they come. */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 /* BERT's words are separated by blanks, and pieces within a word begin with "##". */
 static int append_wordpiece(const char *token, size_t bytes, bool first, struct text_list *text, struct error *err)

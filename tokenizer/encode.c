@@ -1,5 +1,5 @@
 /* encode.c - from text to ids: added tokens, normalization, words, a cache of words; and where text can be cut. */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* tokenizer.c - answers questions about a tokenizer and its tokens. */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

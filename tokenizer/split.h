@@ -5,8 +5,8 @@
  * OPT), Llama 3, and Qwen 2, which is Llama 3's with single digits. Every other pattern is PCRE2's with JIT, translated
  * from the references' syntax. A test holds the scanners against PCRE2.
  */
-#ifndef MUSTER_TRAINER_TOKENIZER_SPLIT_H
-#define MUSTER_TRAINER_TOKENIZER_SPLIT_H
+#ifndef MUSTER_TOKENIZER_SPLIT_H
+#define MUSTER_TOKENIZER_SPLIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "trainer/tokenizer/split.h"
+#include "tokenizer/split.h"
 
 /* PCRE2 has the properties that are written below from 10.40 on. From then on, a script's name also means the
  * characters that are used with it, which Oniguruma's does not. */

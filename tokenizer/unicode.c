@@ -1,4 +1,4 @@
-#include "trainer/tokenizer/unicode.h"
+#include "tokenizer/unicode.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "trainer/tokenizer/split.h"
+#include "tokenizer/split.h"
 
 #include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/tokenizer/unicode.h"
+#include "tokenizer/unicode.h"
 
 #define KINDS (CLASS_LETTER | CLASS_NUMBER | CLASS_SPACE | CLASS_OTHER)
 

@@ -43,8 +43,8 @@
  *
  * A tokenizer is constant once it is open: any number of threads may use it, each with its own encoder.
  */
-#ifndef MUSTER_TRAINER_TOKENIZER_TOKENIZER_H
-#define MUSTER_TRAINER_TOKENIZER_TOKENIZER_H
+#ifndef MUSTER_TOKENIZER_TOKENIZER_H
+#define MUSTER_TOKENIZER_TOKENIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>

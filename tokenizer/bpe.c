@@ -5,7 +5,7 @@
  * In a short word the best pair is searched for each time: the word is in the first-level cache. For a long word a heap
  * gives the next pair: O(n log n), also for a million letters.
  */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
 

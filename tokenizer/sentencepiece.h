@@ -1,9 +1,9 @@
 /* sentencepiece.h - libsentencepiece behind functions of C. */
-#ifndef MUSTER_TRAINER_TOKENIZER_SENTENCEPIECE_H
-#define MUSTER_TRAINER_TOKENIZER_SENTENCEPIECE_H
+#ifndef MUSTER_TOKENIZER_SENTENCEPIECE_H
+#define MUSTER_TOKENIZER_SENTENCEPIECE_H
 
 #include "common/error.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #ifdef __cplusplus
 extern "C" {

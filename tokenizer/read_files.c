@@ -1,6 +1,6 @@
 /* read_files.c - vocabularies that are not one tokenizer.json: GPT-2's pairs of files, BERT's vocab.txt, and the files
  * beside them that name special tokens. */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

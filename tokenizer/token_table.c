@@ -1,5 +1,5 @@
 /* token_table.c - tokens by id and by their bytes, and the merges of byte-level BPE by their pairs. */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
 

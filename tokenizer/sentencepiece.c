@@ -4,7 +4,7 @@
  */
 #include "config.h"
 
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* sentencepiece_shim.cc - the only C++ of this folder: libsentencepiece behind sentencepiece.h. */
-#include "trainer/tokenizer/sentencepiece.h"
+#include "tokenizer/sentencepiece.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
 /* added_tokens.c - finds added tokens, such as "<|endoftext|>", in text before it is split into words. */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * open_files.c - opens a tokenizer. Of a directory that has several vocabularies, as Hugging Face's often do, it takes
  * the first whose kind is known, and notes where its ids are not those of the others.
  */
-#include "trainer/tokenizer/tokenizer_impl.h"
+#include "tokenizer/tokenizer_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
