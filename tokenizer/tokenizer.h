@@ -7,7 +7,7 @@
  *     encoder_encode(encoder, text, bytes, 0, &ids, &err);       // appends
  *
  * tokenizer_open takes "bytes", a file, or a directory, in which it takes the first of these that exists and is of a
- * known kind (common/foreign/tokenizer_files.h, which also has tokenizer_save, a copy of the files):
+ * known kind (tokenizer_files.h, which also has tokenizer_save, a copy of the files):
  *
  *   file                            kind                  the same ids as
  *   tokenizer.json                  byte-level BPE        Hugging Face's `tokenizers`
@@ -51,7 +51,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
-#include "common/foreign/tokenizer_files.h"
+#include "tokenizer/tokenizer_files.h"
 
 #ifdef __cplusplus
 extern "C" {

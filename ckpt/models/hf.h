@@ -32,7 +32,7 @@ struct hf_export {
     enum dtype dtype;
     uint64_t shard_bytes;           /* largest data of a file; a larger tensor has a file of its own */
     int heads;                      /* 0: the job file's; otherwise it must agree with the job file */
-    const char *tokenizer;          /* common/foreign/tokenizer_files.h; NULL: none */
+    const char *tokenizer;          /* tokenizer/tokenizer_files.h; NULL: none */
     struct hf_nonfinite *nonfinite; /* begins zeroed; NULL: not wanted */
     void (*progress)(uint64_t done, uint64_t total, void *arg);
     void *arg;

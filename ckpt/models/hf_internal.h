@@ -150,7 +150,7 @@ json_t *hf_json(const struct directory *directory, const char *name, bool *there
 /* ---- tokenizers: hf_tokenizer.c ---------------------------------------------------------------------------------- */
 
 /*
- * A tokenizer (common/foreign/tokenizer_files.h) for a model's folder, with the ids of its special tokens. open reads
+ * A tokenizer (tokenizer/tokenizer_files.h) for a model's folder, with the ids of its special tokens. open reads
  * its vocabulary and writes nothing; write copies its files. AutoTokenizer must be able to load the folder: where
  * tokenizer_config.json does not name a class, the class, the special tokens and the longest text are added, and a
  * SentencePiece model becomes spiece.model of BertGenerationTokenizer, which adds nothing to libsentencepiece's ids.

@@ -10,7 +10,7 @@
 #include "ckpt/models/hf_internal.h"
 #include "common/foreign/foreign_json.h"
 #include "common/text.h"
-#include "common/foreign/tokenizer_files.h"
+#include "tokenizer/tokenizer_files.h"
 
 /* ---- vocabularies: an object of tokens and ids ------------------------------------------------------------------- */
 

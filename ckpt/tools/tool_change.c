@@ -12,7 +12,7 @@
 #include "ckpt/models/rewrite.h"
 #include "ckpt/tools/tool.h"
 #include "common/text.h"
-#include "common/foreign/tokenizer_files.h"
+#include "tokenizer/tokenizer_files.h"
 
 #define TOKENIZER_FOLDER "tokenizer" /* in checkpoint.dir; the trainer makes it, too */
 

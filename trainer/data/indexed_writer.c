@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/io.h"
-#include "common/foreign/tokenizer_files.h"
+#include "tokenizer/tokenizer_files.h"
 
 struct data_output {
     FILE *stream;

@@ -1,5 +1,5 @@
 /* tokenizer_files.c - which files a tokenizer has. */
-#include "common/foreign/tokenizer_files.h"
+#include "tokenizer/tokenizer_files.h"
 
 #include <dirent.h>
 #include <stdio.h>

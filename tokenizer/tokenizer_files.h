@@ -1,6 +1,5 @@
 /*
- * tokenizer_files.h - which files a tokenizer has, and copies of them. tokenizer/ reads them; ckpt/ takes them
- * to and from Hugging Face's folders without reading ids.
+ * tokenizer_files.h - which files a tokenizer has, and copies of them.
  *
  * A tokenizer is named by "bytes", by one of its files, or by a directory, in which the first of these files that
  * exists, and whose kind is known to the reader, counts: tokenizer.json, *.model (one), vocab.json and merges.txt,
@@ -8,8 +7,8 @@
  * gpt2-merges.txt. Beside these files, others belong to it if they exist: special_tokens_map.json,
  * tokenizer_config.json, added_tokens.json, chat_template.jinja and the like (tokenizer_copy.c has the list).
  */
-#ifndef MUSTER_COMMON_FOREIGN_TOKENIZER_FILES_H
-#define MUSTER_COMMON_FOREIGN_TOKENIZER_FILES_H
+#ifndef MUSTER_TOKENIZER_TOKENIZER_FILES_H
+#define MUSTER_TOKENIZER_TOKENIZER_FILES_H
 
 #include <limits.h>
 #include <stdbool.h>

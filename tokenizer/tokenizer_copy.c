@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/foreign/tokenizer_files.h"
+#include "tokenizer/tokenizer_files.h"
 #include "common/io.h"
 #include "common/text.h"
 
