@@ -9,9 +9,6 @@
 
 #include "common/foreign/foreign_json.h"
 
-#define BYTES_END 256            /* the id that ends a document of bytes */
-#define BLANK     "\xe2\x96\x81" /* U+2581, which stands for a blank in SentencePiece's files */
-
 static int open_bytes(struct tokenizer *tokenizer, struct error *err)
 {
     for (int byte = 0; byte < 256; byte++) {
@@ -41,7 +38,7 @@ static int read_layout(struct tokenizer *tokenizer, const struct tokenizer_files
     case LAYOUT_MODEL:
         return read_sentencepiece(tokenizer, path, err) < 0 ? -1 : read_special_tokens(tokenizer, path, false, err);
     case LAYOUT_LINES:
-        if (read_vocab_txt(tokenizer, path, err) < 0 || read_special_tokens(tokenizer, path, true, err) < 0)
+        if (read_vocab_txt(tokenizer, files, err) < 0 || read_special_tokens(tokenizer, path, true, err) < 0)
             return -1;
         tokenizer->unknown = tokenizer->special[SPECIAL_UNKNOWN];
         return 0;
@@ -68,90 +65,46 @@ static struct tokenizer *open_layout(const struct tokenizer_files *files, const 
 
 /* ---- ids that differ --------------------------------------------------------------------------------------------- */
 
-/* Whether the token of an id is `name`, as files write it. */
-static bool has_token(const struct tokenizer *tokenizer, int64_t id, const char *name, size_t bytes)
+/* Whether the token of an id is `text`, as files write it. */
+static bool has_token(const struct tokenizer *tokenizer, int64_t id, const char *text, size_t bytes)
 {
-    struct text_list text = {0};
+    struct text_list piece = {0};
     const char *token;
-    unsigned byte;
     size_t length;
     bool same;
 
     if (id < 0 || id >= tokenizer->table.size || !(token = tokenizer_token(tokenizer, (int32_t)id, &length)))
         return false;
-    if (tokenizer->table.entries[id].flags & TOKEN_BYTE)
-        return sscanf(name, "<0x%2X>", &byte) == 1 && length == 1 && (uint8_t)*token == byte;
-    if (tokenizer->kind == KIND_BPE && token_in_alphabet(tokenizer->alphabet, name, bytes, token, length))
+    if (tokenizer->kind == KIND_BPE && token_in_alphabet(tokenizer->alphabet, text, bytes, token, length))
         return true;
-    for (size_t at = 0; tokenizer->kind == KIND_SENTENCEPIECE && at < bytes;) {
-        bool blank = bytes - at >= 3 && memcmp(name + at, BLANK, 3) == 0;
-
-        if (text_list_append(&text, blank ? " " : name + at, 1, NULL) < 0)
-            break;
-        at += blank ? 3 : 1;
+    if (tokenizer->kind == KIND_SENTENCEPIECE) {
+        append_piece(&piece, text, bytes, tokenizer->table.entries[id].flags & TOKEN_BYTE, NULL);
+        text = piece.text;
+        bytes = piece.count;
     }
-    same = tokenizer->kind == KIND_SENTENCEPIECE
-               ? text.count == length && length > 0 && memcmp(text.text, token, length) == 0
-               : bytes == length && memcmp(name, token, length) == 0;
-    free(text.text);
+    same = bytes == length && length > 0 && memcmp(text, token, length) == 0;
+    free(piece.text);
     return same;
 }
 
 /* Tokens of other files: those that the tokenizer lacks, and those that have another id in it. */
 struct differences {
+    const struct tokenizer *tokenizer;
     size_t absent, others;
     char first_absent[64], first_other[64];
 };
 
-/* `id` -1: not a number. */
-static void compare_token(const struct tokenizer *tokenizer, const char *name, size_t bytes, int64_t id,
-                          struct differences *found)
+static int compare_token(void *arg, const struct file_token *token, struct error *err)
 {
-    bool absent = id >= tokenizer->table.size;
+    struct differences *found = arg;
+    bool absent = token->id >= found->tokenizer->table.size;
 
-    if (has_token(tokenizer, id, name, bytes))
-        return;
-    if ((absent ? found->absent++ : found->others++) == 0)
-        snprintf(absent ? found->first_absent : found->first_other, sizeof found->first_absent, "'%.40s' (%lld)", name,
-                 (long long)id);
-}
-
-static int64_t read_id(json_t *id)
-{
-    return json_is_integer(id) ? json_integer_value(id) : -1;
-}
-
-static void compare_tokens(const struct tokenizer *tokenizer, json_t *vocab, struct differences *found)
-{
-    const char *token;
-    json_t *id;
-
-    json_object_foreach(vocab, token, id) compare_token(tokenizer, token, strlen(token), read_id(id), found);
-}
-
-/* tokenizer.json's vocabulary is an object of tokens and ids or, of a Unigram model, a list of tokens and scores. */
-static void compare_json(const struct tokenizer *tokenizer, json_t *root, struct differences *found)
-{
-    json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *item;
-    int64_t listed = (int64_t)json_array_size(vocab);
-    size_t i;
-
-    compare_tokens(tokenizer, vocab, found);
-    json_array_foreach(vocab, i, item)
-    {
-        json_t *name = json_array_get(item, 0);
-
-        if (json_is_string(name))
-            compare_token(tokenizer, json_string_value(name), json_string_length(name), (int64_t)i, found);
-    }
-    json_array_foreach(json_object_get(root, "added_tokens"), i, item)
-    {
-        json_t *name = json_object_get(item, "content");
-        int64_t id = read_id(json_object_get(item, "id"));
-
-        if (json_is_string(name) && !json_object_get(vocab, json_string_value(name)) && id >= listed)
-            compare_token(tokenizer, json_string_value(name), json_string_length(name), id, found);
-    }
+    (void)err;
+    if (!has_token(found->tokenizer, token->id, token->text, token->bytes) &&
+        (absent ? found->absent++ : found->others++) == 0)
+        snprintf(absent ? found->first_absent : found->first_other, sizeof found->first_absent, "'%.40s' (%lld)",
+                 token->text, (long long)token->id);
+    return 0;
 }
 
 /* Appends to the note what differs. */
@@ -171,14 +124,9 @@ static void note_differences(struct tokenizer *tokenizer, const struct differenc
 /* transformers adds the tokens of added_tokens.json to a SentencePiece model. */
 static void check_model(struct tokenizer *tokenizer, const char *path)
 {
-    struct differences found = {0};
-    char file[PATH_MAX];
-    json_t *root = tokenizer_neighbour(path, "added_tokens.json", file) == 0
-                       ? foreign_json_read(file, TOKENIZER_FILE_MOST, NULL)
-                       : NULL;
+    struct differences found = {.tokenizer = tokenizer};
 
-    compare_tokens(tokenizer, root, &found);
-    json_decref(root);
+    file_tokens_read_added(path, compare_token, &found, NULL);
     if (found.absent + found.others > 0)
         snprintf(tokenizer->note, sizeof tokenizer->note, "%.300s is taken without added_tokens.json", path);
     note_differences(tokenizer, &found);
@@ -205,7 +153,8 @@ static struct tokenizer *open_other(const char *path, const struct tokenizer_fil
             error_set(err, why.code, "%.450s; beside it, %.450s", why.text, later.text);
     }
     if (tokenizer) {
-        compare_json(tokenizer, root, &found);
+        found.tokenizer = tokenizer;
+        file_tokens_take_json(root, compare_token, &found, NULL);
         snprintf(tokenizer->note, sizeof tokenizer->note, "%.300s is taken instead of %.450s", tokenizer->path,
                  why.text);
         note_differences(tokenizer, &found);

@@ -10,19 +10,6 @@
 
 /* ---- the alphabet of byte-level BPE ------------------------------------------------------------------------------ */
 
-/* Files have a printable character for each byte: those of Latin-1 for themselves, U+0100 and up for the others. */
-static void fill_alphabet(int16_t bytes[ALPHABET])
-{
-    int next = 256;
-
-    memset(bytes, 0xff, ALPHABET * sizeof *bytes);
-    for (int byte = 0; byte < 256; byte++) {
-        bool shown = (byte > ' ' && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
-
-        bytes[shown ? byte : next++] = (int16_t)byte;
-    }
-}
-
 /* Writes the bytes of a token that is written in the alphabet. False if it is not. */
 static bool take_bytes(const int16_t alphabet[ALPHABET], const char *token, size_t bytes, char *out, size_t *count)
 {
@@ -94,7 +81,7 @@ int read_vocab_object(struct tokenizer *tokenizer, json_t *vocab, const char *pa
     if (!json_is_object(vocab))
         return error_set(err, CODE_DATA, "%s: %s%sexpected an object of tokens and their ids", path, where,
                          *where ? ": " : "");
-    fill_alphabet(tokenizer->alphabet);
+    fill_byte_alphabet(tokenizer->alphabet);
     if (add_tokens(tokenizer, vocab, true, err) < 0 || add_tokens(tokenizer, vocab, false, err) < 0)
         return error_prefix(err, "%s: %s", path, where);
     for (int byte = 0; byte < 256 && tokenizer->kind == KIND_BPE; byte++) {
@@ -137,31 +124,22 @@ int add_merge(struct tokenizer *tokenizer, const char *left, size_t left_bytes, 
     return 0;
 }
 
-/* The line at *text: its length without its end; *text moves to the next one. */
-static size_t take_line(const char **text, const char *end)
-{
-    const char *line = *text, *stop = memchr(line, '\n', (size_t)(end - line));
-
-    *text = stop ? stop + 1 : end;
-    stop = stop ? stop : end;
-    return (size_t)(stop - line) - (stop > line && stop[-1] == '\r');
-}
-
 /* The first line may be "#version: 0.2". */
-int read_merge_lines(struct tokenizer *tokenizer, const char *text, size_t bytes, const char *path, struct error *err)
+static int read_merge_lines(struct tokenizer *tokenizer, const char *text, size_t bytes, const char *path,
+                            struct error *err)
 {
     const char *end = text + bytes, *at = text;
     uint32_t lines = 0, number = 0, rank = 0;
 
     while (at < end) {
-        take_line(&at, end);
+        file_line(&at, end);
         lines++;
     }
     if (merge_table_create(&tokenizer->merges, lines, err) < 0)
         return -1;
     for (at = text; at < end;) {
         const char *line = at, *blank;
-        size_t length = take_line(&at, end);
+        size_t length = file_line(&at, end);
         char place[300];
 
         number++;
@@ -200,102 +178,69 @@ int read_bpe_files(struct tokenizer *tokenizer, const char *vocab, const char *m
     return result;
 }
 
-int read_vocab_lines(struct tokenizer *tokenizer, const char *text, size_t bytes, const char *path, struct error *err)
+static int add_line(void *arg, const struct file_token *token, struct error *err)
 {
-    const char *end = text + bytes;
+    struct token_table *table = arg;
+    int32_t other = token_table_find(table, token->text, token->bytes);
 
-    for (int64_t id = 0; text < end; id++) {
-        const char *line = text;
-        size_t length = take_line(&text, end);
-
-        if (length > 0 && token_table_find(&tokenizer->table, line, length) >= 0)
-            return error_set(err, CODE_DATA, "%s:%lld: this token is also on line %d", path, (long long)id + 1,
-                             (int)token_table_find(&tokenizer->table, line, length) + 1);
-        if (length > 0 && token_table_add(&tokenizer->table, id, line, length, err) < 0)
-            return error_prefix(err, "%s:%lld", path, (long long)id + 1);
-    }
-    tokenizer->unknown = token_table_find(&tokenizer->table, "[UNK]", 5);
-    return tokenizer->unknown >= 0 ? 0
-                                   : error_set(err, CODE_DATA, "%s: has no [UNK]: not a vocabulary of WordPiece", path);
+    return other >= 0 ? error_set(err, CODE_DATA, "this token is also on line %d", (int)other + 1)
+                      : token_table_add(table, token->id, token->text, token->bytes, err);
 }
 
-int read_vocab_txt(struct tokenizer *tokenizer, const char *path, struct error *err)
+int read_vocab_txt(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
-    size_t bytes;
-    char *text = text_read_file(path, TOKENIZER_FILE_MOST, &bytes, err);
-    int result;
-
     tokenizer->kind = KIND_WORDPIECE;
-    tokenizer->clean = tokenizer->chinese = tokenizer->lower = tokenizer->strip = true;
-    result = text ? read_vocab_lines(tokenizer, text, bytes, path, err) : -1;
-    free(text);
-    return result;
+    tokenizer->clean = true;
+    if (file_tokens_read(files, add_line, &tokenizer->table, err) < 0)
+        return -1;
+    tokenizer->unknown = token_table_find(&tokenizer->table, "[UNK]", 5);
+    return tokenizer->unknown >= 0
+               ? 0
+               : error_set(err, CODE_DATA, "%s: has no [UNK]: not a vocabulary of WordPiece", files->paths[0]);
 }
 
 /* ---- special tokens ---------------------------------------------------------------------------------------------- */
 
-/* The file of that name beside `path`, if there is one: *root is NULL if not. */
-static int read_neighbour(const char *path, const char *name, json_t **root, char file[PATH_MAX], struct error *err)
+/* Makes a token one that is found in text, unless it is one: as `value` says, if that is an object, which the file at
+ * `path` has under `key`. */
+static int add_special(struct tokenizer *tokenizer, int32_t id, json_t *value, const char *path, const char *key,
+                       struct error *err)
 {
-    *root = NULL;
-    if (tokenizer_neighbour(path, name, file) < 0)
+    const struct token_entry *entry = &tokenizer->table.entries[id];
+    struct added_token token = {
+        .text = tokenizer->table.bytes + entry->at, .bytes = entry->length, .id = id, .special = true};
+
+    if (entry->flags & TOKEN_FOUND)
         return 0;
-    *root = foreign_json_read(file, TOKENIZER_FILE_MOST, err);
-    return *root ? 0 : -1;
+    if (json_is_object(value) && json_object_set_new(value, "special", json_true()) == 0) /* most do not say so */
+        return read_added_token(tokenizer, value, id, path, key, err);
+    return tokenizer_add_token(tokenizer, &token, err);
 }
 
-/* Makes a token that already has an id one that is found in text. A name alone does not change how it is found. */
-static int add_special(struct tokenizer *tokenizer, const char *text, size_t bytes, json_t *object, const char *path,
-                       const char *where, struct error *err)
+static int32_t find_named(const struct tokenizer *tokenizer, json_t *value)
 {
-    int32_t id = token_table_find(&tokenizer->table, text, bytes);
-    struct added_token token = {.text = (char *)(uintptr_t)text, .bytes = bytes, .id = id, .special = true};
+    json_t *text = special_token_text(value);
 
-    if (id < 0 || bytes == 0)
-        return 0;
-    if (object && json_object_set_new(object, "special", json_true()) == 0) /* most objects do not say so */
-        return read_added_token(tokenizer, object, id, path, where, err);
-    return tokenizer->table.entries[id].flags & TOKEN_FOUND ? 0 : tokenizer_add_token(tokenizer, &token, err);
+    return text ? token_table_find(&tokenizer->table, json_string_value(text), json_string_length(text)) : -1;
 }
 
-#define NO_TOKEN (-2) /* in `special`: a file names a token that is not in the vocabulary */
-
-/* The special tokens that a file names. `add`: they are not found in text yet. */
-static int take_names(struct tokenizer *tokenizer, json_t *root, const char *path, bool add, struct error *err)
+/* A special token: the file at `path` names it with `value`, or else a usual name counts. `add`: it is not yet found in
+ * text. */
+static int take_special(struct tokenizer *tokenizer, enum special_token special, json_t *value, bool add,
+                        const char *path, struct error *err)
 {
-    for (int i = 0; i < SPECIAL_TOKENS; i++) {
-        json_t *value = json_object_get(root, tokenizer_special_keys[i]);
-        json_t *name = json_is_object(value) ? json_object_get(value, "content") : value;
-        int32_t id = name ? token_table_find(&tokenizer->table, json_string_value(name), json_string_length(name)) : -1;
+    int32_t id = find_named(tokenizer, value), *known = &tokenizer->special[special];
+    const char *const *usual = special_token_names[special];
 
-        if (json_is_string(name) && id < 0 && i == SPECIAL_END)
-            tokenizer->special[i] = NO_TOKEN;
-        if (!json_is_string(name) || id < 0)
-            continue;
-        tokenizer->special[i] = id;
-        if (add && add_special(tokenizer, json_string_value(name), json_string_length(name),
-                               json_is_object(value) ? value : NULL, path, tokenizer_special_keys[i], err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* additional_special_tokens: names, or objects with their flags. */
-static int take_others(struct tokenizer *tokenizer, json_t *names, const char *path, struct error *err)
-{
-    json_t *value;
-    size_t index;
-
-    json_array_foreach(names, index, value)
-    {
-        json_t *name = json_is_object(value) ? json_object_get(value, "content") : value;
-
-        if (json_is_string(name) &&
-            add_special(tokenizer, json_string_value(name), json_string_length(name),
-                        json_is_object(value) ? value : NULL, path, "additional_special_tokens", err) < 0)
-            return -1;
-    }
-    return 0;
+    if (id >= 0)
+        *known = id;
+    else if (special == SPECIAL_END && special_token_text(value))
+        return error_set(err, CODE_DATA, "%s: its eos_token is not in the vocabulary", path);
+    for (; *usual && *known < 0; usual++)
+        *known = token_table_find(&tokenizer->table, *usual, strlen(*usual));
+    return add && *known >= 0
+               ? add_special(tokenizer, *known, id >= 0 ? value : NULL, path, special_token_keys[special], err)
+               : 0;
 }
 
 /* added_tokens_decoder: {"50256": {"content": "<|endoftext|>", ...}, ...} */
@@ -319,53 +264,32 @@ static int take_decoder(struct tokenizer *tokenizer, json_t *decoder, const char
 }
 
 /* added_tokens.json, {"<mask>": 50257}, does not say how its tokens are found: the other files must have them all. */
-static int check_added(const struct tokenizer *tokenizer, const char *path, struct error *err)
+static int check_added(void *table, const struct file_token *token, struct error *err)
 {
-    char file[PATH_MAX];
-    const char *key;
-    json_t *root, *id;
-    int result = read_neighbour(path, "added_tokens.json", &root, file, err);
-
-    json_object_foreach(root, key, id)
-    {
-        if (result == 0 && token_table_find(&tokenizer->table, key, strlen(key)) < 0)
-            result = error_set(err, CODE_DATA,
-                               "%s: '%.100s' is in none of the other files: save the tokenizer as a tokenizer.json",
-                               file, key);
-    }
-    json_decref(root);
-    return result;
+    if (token_table_find(table, token->text, token->bytes) >= 0)
+        return 0;
+    return error_set(err, CODE_DATA, "'%.100s' is in none of the other files: save the tokenizer as a tokenizer.json",
+                     token->text);
 }
 
-/* The classes of transformers that read these files as this program does, without "Fast" at the end. */
-static const char *const pair_classes[] = {
-    "GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer",    "CodeGenTokenizer",    "LongformerTokenizer",
-    "LEDTokenizer",  "DebertaTokenizer", "GPTNeoXTokenizer", "PreTrainedTokenizer", NULL};
-static const char *const line_classes[] = {"BertTokenizer",
-                                           "DistilBertTokenizer",
-                                           "ElectraTokenizer",
-                                           "MobileBertTokenizer",
-                                           "ConvBertTokenizer",
-                                           "SqueezeBertTokenizer",
-                                           "LxmertTokenizer",
-                                           "FunnelTokenizer",
-                                           "LayoutLMTokenizer",
-                                           "PreTrainedTokenizer",
-                                           NULL};
+/* The classes of transformers that read these files as this program does, without "Tokenizer" or "TokenizerFast". */
+static const char pair_classes[] = " GPT2 Roberta Bart CodeGen Longformer LED Deberta GPTNeoX PreTrained ";
+static const char line_classes[] =
+    " Bert DistilBert Electra MobileBert ConvBert SqueezeBert Lxmert Funnel LayoutLM PreTrained ";
 
 /* Other classes split the text in other ways, of which these files say nothing. */
 static int check_class(const struct tokenizer *tokenizer, json_t *root, const char *path, struct error *err)
 {
-    const char *const *classes = tokenizer->kind == KIND_BPE ? pair_classes : line_classes;
     const char *name = json_string_value(json_object_get(root, "tokenizer_class"));
-    size_t length = name ? strlen(name) : 0;
+    char word[100];
+    int end;
 
     if (!name)
         return 0;
-    length -= text_ends_with(name, "Fast") ? 4 : 0;
-    for (; *classes; classes++)
-        if (strlen(*classes) == length && strncmp(name, *classes, length) == 0)
-            return 0;
+    end = text_ends_with(name, "TokenizerFast") ? 13 : text_ends_with(name, "Tokenizer") ? 9 : 0;
+    snprintf(word, sizeof word, " %.*s ", (int)strlen(name) - end, name);
+    if (end > 0 && strstr(tokenizer->kind == KIND_BPE ? pair_classes : line_classes, word))
+        return 0;
     return error_set(err, CODE_DATA,
                      "%s: tokenizer_class is %.100s, which may split text in another way: save the tokenizer as a "
                      "tokenizer.json",
@@ -385,41 +309,43 @@ static int take_options(struct tokenizer *tokenizer, json_t *root, const char *p
     return 0;
 }
 
+static int take_config(struct tokenizer *tokenizer, json_t *config, const char *path, struct error *err)
+{
+    tokenizer->prefix_space = tokenizer->kind == KIND_BPE && json_is_true(json_object_get(config, "add_prefix_space"));
+    return check_class(tokenizer, config, path, err) < 0 ||
+                   take_decoder(tokenizer, json_object_get(config, "added_tokens_decoder"), path, err) < 0 ||
+                   (tokenizer->kind == KIND_WORDPIECE && take_options(tokenizer, config, path, err) < 0)
+               ? -1
+               : 0;
+}
+
 int read_special_tokens(struct tokenizer *tokenizer, const char *path, bool add, struct error *err)
 {
-    static const char *const files[] = {"special_tokens_map.json", "tokenizer_config.json"};
-    char file[PATH_MAX];
-    json_t *root;
-    int result = 0;
+    static const char others[] = "additional_special_tokens";
+    char config_path[PATH_MAX], map_path[PATH_MAX];
+    json_t *config, *named, *list, *value;
+    size_t index;
+    int result = special_tokens_read(path, &config, &named, err);
 
-    for (int i = 0; i < 2 && result == 0; i++) {
-        if (read_neighbour(path, files[i], &root, file, err) < 0)
-            return -1;
-        if (i == 1 && root && add)
-            result = check_class(tokenizer, root, file, err);
-        if (i == 1 && root && result == 0 && add)
-            result = take_decoder(tokenizer, json_object_get(root, "added_tokens_decoder"), file, err);
-        if (i == 1 && root && result == 0 && add && tokenizer->kind == KIND_WORDPIECE)
-            result = take_options(tokenizer, root, file, err);
-        if (i == 1 && root && add && tokenizer->kind == KIND_BPE)
-            tokenizer->prefix_space = json_is_true(json_object_get(root, "add_prefix_space"));
-        if (root && result == 0)
-            result = take_names(tokenizer, root, file, add, err);
-        if (root && result == 0 && add)
-            result = take_others(tokenizer, json_object_get(root, "additional_special_tokens"), file, err);
-        json_decref(root);
+    tokenizer_neighbour(path, TOKENIZER_CONFIG, config_path);
+    tokenizer_neighbour(path, TOKENIZER_MAP, map_path);
+    if (result == 0 && add)
+        result = take_config(tokenizer, config, config_path, err);
+    for (int i = 0; i < SPECIAL_TOKENS && result == 0; i++) {
+        value = json_object_get(named, special_token_keys[i]);
+        result = take_special(tokenizer, i, value, add,
+                              json_object_get(config, special_token_keys[i]) == value ? config_path : map_path, err);
     }
-    if (result == 0 && tokenizer->special[SPECIAL_END] == NO_TOKEN)
-        return error_set(err, CODE_DATA, "%s: the eos_token that the files beside it name is not in the vocabulary",
-                         path);
-    for (int i = 0; i < SPECIAL_TOKENS && result == 0; i++)
-        for (const char *name = tokenizer_special_names[i]; *name && tokenizer->special[i] < 0;) {
-            size_t length = strcspn(name, " ");
+    list = json_object_get(named, others);
+    json_array_foreach(list, index, value)
+    {
+        int32_t id = find_named(tokenizer, value);
 
-            tokenizer->special[i] = token_table_find(&tokenizer->table, name, length);
-            if (add)
-                result = add_special(tokenizer, name, length, NULL, path, tokenizer_special_keys[i], err);
-            name += length + (name[length] == ' ');
-        }
-    return add && result == 0 ? check_added(tokenizer, path, err) : result;
+        if (add && id >= 0 && result == 0)
+            result = add_special(tokenizer, id, value, json_object_get(config, others) == list ? config_path : map_path,
+                                 others, err);
+    }
+    json_decref(config);
+    json_decref(named);
+    return add && result == 0 ? file_tokens_read_added(path, check_added, &tokenizer->table, err) : result;
 }

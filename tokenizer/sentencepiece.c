@@ -1,6 +1,6 @@
 /*
- * sentencepiece.c - a SentencePiece model's tokens, from libsentencepiece and from the model itself, a protobuf message
- * (sentencepiece_model.proto), of which the library does not show two options that decoding depends on.
+ * sentencepiece.c - a SentencePiece model's tokens and options, from the model itself, a protobuf message
+ * (sentencepiece_model.proto): libsentencepiece does not show two options that decoding depends on.
  */
 #include "config.h"
 
@@ -12,64 +12,27 @@
 #include "common/crc32c.h"
 #include "common/text.h"
 
-#ifdef HAVE_SENTENCEPIECE
-
 #define BLANK "\xe2\x96\x81" /* U+2581, which stands for a blank in pieces */
 
-/* A protobuf field: a number, or bytes [at, at + size). */
-struct proto_field {
-    uint64_t number, value;
-    const char *at;
-    size_t size;
-};
-
-static bool read_varint(const char **at, const char *end, uint64_t *value)
+int append_piece(struct text_list *list, const char *piece, size_t bytes, bool is_byte, struct error *err)
 {
-    *value = 0;
-    for (int shift = 0; *at < end && shift < 64; shift += 7) {
-        uint8_t byte = (uint8_t) * (*at)++;
+    char name[8] = "";
+    unsigned byte;
 
-        *value |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80))
-            return true;
-    }
-    return false;
-}
+    memcpy(name, piece, bytes < 7 ? bytes : 7);
+    if (is_byte && sscanf(name, "<0x%2X>", &byte) == 1)
+        return text_list_append(list, &(char){(char)byte}, 1, err);
+    for (size_t at = 0; at < bytes;) {
+        bool blank = bytes - at >= 3 && memcmp(piece + at, BLANK, 3) == 0;
 
-/* Reads the next field of a message and returns 1; 0 at its end, -1 if the bytes are not a field. */
-static int next_field(const char **at, const char *end, struct proto_field *field)
-{
-    uint64_t key;
-
-    *field = (struct proto_field){0};
-    if (*at == end)
-        return 0;
-    if (!read_varint(at, end, &key))
-        return -1;
-    field->number = key >> 3;
-    switch (key & 7) {
-    case 0:
-        return read_varint(at, end, &field->value) ? 1 : -1;
-    case 1:
-        field->size = 8;
-        break;
-    case 2:
-        if (!read_varint(at, end, &field->value))
+        if (text_list_append(list, blank ? " " : piece + at, 1, err) < 0)
             return -1;
-        field->size = field->value;
-        break;
-    case 5:
-        field->size = 4;
-        break;
-    default:
-        return -1;
+        at += blank ? 3 : 1;
     }
-    if (field->size > (size_t)(end - *at))
-        return -1;
-    field->at = *at;
-    *at += field->size;
-    return 1;
+    return 0;
 }
+
+#ifdef HAVE_SENTENCEPIECE
 
 /* What ids and text depend on, with the defaults of sentencepiece_model.proto. */
 struct model_options {
@@ -105,18 +68,17 @@ static void take_option(struct model_options *options, uint64_t message, const s
     }
 }
 
-static int read_options(struct model_options *options, const char *model, size_t bytes)
+static int read_options(struct model_options *options, const char *model, size_t bytes, struct error *err)
 {
     const char *at = model, *end = model + bytes;
     struct proto_field field, option;
     int found, inner = 0;
 
-    *options = (struct model_options){.prefix = true, .remove = true, .escape = true};
-    while ((found = next_field(&at, end, &field)) > 0 && inner == 0)
+    while ((found = proto_next(&at, end, &field)) > 0 && inner == 0)
         for (const char *in = field.at; in && (field.number == 2 || field.number == 3) &&
-                                        (inner = next_field(&in, field.at + field.size, &option)) > 0;)
+                                        (inner = proto_next(&in, field.at + field.size, &option)) > 0;)
             take_option(options, field.number, &option);
-    return found < 0 || inner < 0 ? -1 : 0;
+    return found < 0 || inner < 0 ? error_set(err, CODE_DATA, "not a model of SentencePiece") : 0;
 }
 
 /*
@@ -139,32 +101,19 @@ static bool is_cuttable(const struct tokenizer *tokenizer, const struct model_op
            (options->prefix || !options->remove) && tokenizer->blank >= 0;
 }
 
-/* Adds a piece as the text that decoding makes of it. */
-static int add_piece(struct tokenizer *tokenizer, int32_t id, struct error *err)
+static int add_piece(void *arg, const struct file_token *token, struct error *err)
 {
-    enum piece_kind kind;
-    const char *piece = piece_model_text(tokenizer->pieces, id, &kind);
-    char *text = malloc(strlen(piece) + 1);
-    unsigned byte = 0;
-    size_t count = 0;
-    int result;
+    struct tokenizer *tokenizer = arg;
+    struct text_list text = {0};
+    int result = append_piece(&text, token->text, token->bytes, token->type == PIECE_BYTE, err);
 
-    if (!text)
-        return error_set(err, CODE_IO, "out of memory for a piece");
-    while (*piece && kind != PIECE_BYTE) {
-        bool blank = strncmp(piece, BLANK, 3) == 0;
-
-        text[count++] = blank ? ' ' : *piece;
-        piece += blank ? 3 : 1;
-    }
-    if (kind == PIECE_BYTE && sscanf(piece, "<0x%2X>", &byte) == 1)
-        text[count++] = (char)byte;
-    result = token_table_add(&tokenizer->table, id, text, count, err);
-    free(text);
-    if (result == 0 && kind == PIECE_BYTE)
-        tokenizer->table.entries[id].flags |= TOKEN_BYTE;
-    if (result == 0 && kind == PIECE_CONTROL)
-        tokenizer->table.entries[id].flags |= TOKEN_SPECIAL;
+    if (result == 0)
+        result = token_table_add(&tokenizer->table, token->id, text.text, text.count, err);
+    free(text.text);
+    if (result == 0 && token->type == PIECE_BYTE)
+        tokenizer->table.entries[token->id].flags |= TOKEN_BYTE;
+    if (result == 0 && token->type == PIECE_CONTROL)
+        tokenizer->table.entries[token->id].flags |= TOKEN_SPECIAL;
     return result;
 }
 
@@ -172,39 +121,25 @@ int read_sentencepiece(struct tokenizer *tokenizer, const char *path, struct err
 {
     size_t bytes;
     char *model = text_read_file(path, TOKENIZER_FILE_MOST, &bytes, err);
-    struct model_options options;
-    int32_t size = 0;
+    struct model_options options = {.prefix = true, .remove = true, .escape = true};
 
     if (!model)
         return -1;
     tokenizer->kind = KIND_SENTENCEPIECE;
-    if (read_options(&options, model, bytes) < 0) {
-        error_set(err, CODE_DATA, "%s: not a SentencePiece model, which is a protobuf message", path);
-        goto fail;
+    if (file_tokens_take_pieces(model, bytes, add_piece, tokenizer, err) == 0 &&
+        read_options(&options, model, bytes, err) == 0)
+        tokenizer->pieces = piece_model_create(model, bytes, err);
+    if (tokenizer->pieces) {
+        piece_model_special(tokenizer->pieces, tokenizer->special);
+        tokenizer->unknown = tokenizer->special[SPECIAL_UNKNOWN];
+        tokenizer->fingerprint = crc32c(0, model, bytes);
+        tokenizer->drop_blank = options.prefix || options.remove;
+        tokenizer->adds_blank = options.prefix;
+        tokenizer->blank = token_table_find(&tokenizer->table, " ", 1);
+        tokenizer->cuttable = is_cuttable(tokenizer, &options);
     }
-    tokenizer->pieces = piece_model_create(model, bytes, err);
-    if (!tokenizer->pieces) {
-        error_prefix(err, "%s", path);
-        goto fail;
-    }
-    piece_model_special(tokenizer->pieces, tokenizer->special);
-    tokenizer->unknown = tokenizer->special[SPECIAL_UNKNOWN];
-    tokenizer->fingerprint = crc32c(0, model, bytes);
-    size = piece_model_size(tokenizer->pieces);
-    for (int32_t id = 0; id < size; id++)
-        if (add_piece(tokenizer, id, err) < 0) {
-            error_prefix(err, "%s: piece %d", path, (int)id);
-            goto fail;
-        }
-    tokenizer->drop_blank = options.prefix || options.remove;
-    tokenizer->adds_blank = options.prefix;
-    tokenizer->blank = token_table_find(&tokenizer->table, " ", 1);
-    tokenizer->cuttable = is_cuttable(tokenizer, &options);
     free(model);
-    return 0;
-fail:
-    free(model);
-    return -1;
+    return tokenizer->pieces ? 0 : error_prefix(err, "%s", path);
 }
 
 #else

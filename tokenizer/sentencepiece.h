@@ -19,13 +19,6 @@ void piece_model_destroy(struct piece_model *pieces);
 int piece_model_encode(const struct piece_model *pieces, const char *text, size_t bytes, struct token_list *ids,
                        struct error *err);
 
-enum piece_kind { PIECE_NORMAL, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_BYTE };
-
-int32_t piece_model_size(const struct piece_model *pieces);
-
-/* The piece of an id as the model has it, with U+2581 for blanks; it lives as long as `pieces`. */
-const char *piece_model_text(const struct piece_model *pieces, int32_t id, enum piece_kind *kind);
-
 /* -1 for none: the beginning, the end, the unknown, the padding. */
 void piece_model_special(const struct piece_model *pieces, int32_t special[SPECIAL_TOKENS]);
 

@@ -58,22 +58,6 @@ int piece_model_encode(const struct piece_model *pieces, const char *text, size_
     }
 }
 
-int32_t piece_model_size(const struct piece_model *pieces)
-{
-    return pieces->processor.GetPieceSize();
-}
-
-const char *piece_model_text(const struct piece_model *pieces, int32_t id, enum piece_kind *kind)
-{
-    const auto &processor = pieces->processor;
-
-    *kind = processor.IsControl(id)   ? PIECE_CONTROL
-            : processor.IsUnknown(id) ? PIECE_UNKNOWN
-            : processor.IsByte(id)    ? PIECE_BYTE
-                                      : PIECE_NORMAL;
-    return processor.IdToPiece(id).c_str();
-}
-
 void piece_model_special(const struct piece_model *pieces, int32_t special[SPECIAL_TOKENS])
 {
     special[SPECIAL_END] = pieces->processor.eos_id();

@@ -130,18 +130,3 @@ int tokenizer_neighbour(const char *path, const char *name, char file[PATH_MAX])
         return -1;
     return access(file, F_OK);
 }
-
-/* ---- special tokens ---------------------------------------------------------------------------------------------- */
-
-const char *const tokenizer_special_keys[SPECIAL_TOKENS] = {"eos_token",  "bos_token", "pad_token", "unk_token",
-                                                            "mask_token", "cls_token", "sep_token"};
-
-const char *const tokenizer_special_names[SPECIAL_TOKENS] = {
-    "<|endoftext|> <|end_of_text|> </s> [SEP]",
-    "<|begin_of_text|> <s> [CLS]",
-    "<pad> [PAD]",
-    "<unk> [UNK]",
-    "<mask> [MASK]",
-    "[CLS] <s>",
-    "[SEP] </s>",
-};

@@ -67,13 +67,9 @@ int tokenizer_copy(const char *path, const char *dir, struct error *err);
 
 /* ---- special tokens ---------------------------------------------------------------------------------------------- */
 
+#define BYTES_END 256 /* of "bytes": the id of the end of a document; bytes are those below */
+
 enum special_token { SPECIAL_END, SPECIAL_BEGIN, SPECIAL_PAD, SPECIAL_UNKNOWN, SPECIAL_MASK, SPECIAL_CLS, SPECIAL_SEP };
 #define SPECIAL_TOKENS 7
-
-/* Their keys in the two files that name special tokens: "eos_token" and so on. */
-extern const char *const tokenizer_special_keys[SPECIAL_TOKENS];
-
-/* Names that count where no file says so, separated by blanks: the first that exists. */
-extern const char *const tokenizer_special_names[SPECIAL_TOKENS];
 
 #endif

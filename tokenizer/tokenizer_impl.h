@@ -11,10 +11,10 @@
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
+#include "tokenizer/file_tokens.h"
 
 #define TOKENS_MOST    ((int32_t)1 << 24) /* ids are below */
 #define WORD_LONG      64                 /* bytes from which merging uses a heap */
-#define ALPHABET       324                /* characters that files of byte-level BPE write bytes with are below */
 #define BERT_WORD_MOST 100                /* characters: a longer word is unknown (max_input_chars_per_word) */
 
 /* A hash of short byte strings: 8 bytes a multiplication. */
@@ -187,7 +187,7 @@ int tokenizer_normalize(const struct tokenizer *tokenizer, const char **text, si
 
 int read_tokenizer_json(struct tokenizer *tokenizer, const char *path, struct error *err);
 int read_bpe_files(struct tokenizer *tokenizer, const char *vocab, const char *merges, struct error *err);
-int read_vocab_txt(struct tokenizer *tokenizer, const char *path, struct error *err);
+int read_vocab_txt(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
 
 /* Reads the special tokens' names from the files beside `path`, if they exist. With `add`, makes them tokens that are
  * found in text, and reads the options that tokenizer.json would have. */
@@ -200,8 +200,6 @@ int read_added_token(struct tokenizer *tokenizer, json_t *object, int64_t id, co
 /* A model's vocabulary {"token": id, ...}. For byte-level BPE it must have all bytes. */
 int read_vocab_object(struct tokenizer *tokenizer, json_t *vocab, const char *path, const char *where,
                       struct error *err);
-int read_vocab_lines(struct tokenizer *tokenizer, const char *text, size_t bytes, const char *path, struct error *err);
-int read_merge_lines(struct tokenizer *tokenizer, const char *text, size_t bytes, const char *path, struct error *err);
 
 /* Whether `name` is a token in the alphabet of byte-level BPE's files. */
 bool token_in_alphabet(const int16_t alphabet[ALPHABET], const char *name, size_t bytes, const char *token,
@@ -240,6 +238,9 @@ bool wordpiece_cuts(const struct tokenizer *tokenizer, uint32_t behind);
 
 /* Fills a zeroed tokenizer. */
 int read_sentencepiece(struct tokenizer *tokenizer, const char *path, struct error *err);
+
+/* Appends the text that decoding makes of a piece: a blank for each U+2581, or the byte that "<0x0A>" names. */
+int append_piece(struct text_list *list, const char *piece, size_t bytes, bool is_byte, struct error *err);
 
 int text_list_append(struct text_list *list, const char *text, size_t bytes, struct error *err);
 

@@ -15,8 +15,6 @@
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
 
-#define BYTES_TOKENS 256 /* without the end of a document, which a text of bytes need not have */
-
 /* The tokenizer beside a data set. False if there is none. */
 static bool find_beside(const char *prefix, char path[PATH_MAX])
 {
@@ -39,7 +37,7 @@ static int check_size(const struct run *run, const char *path, const struct toke
     int size = tokenizer_size(tokenizer), vocab = run->job->model.vocab;
 
     if (strcmp(tokenizer_kind(tokenizer), "bytes") == 0)
-        size = BYTES_TOKENS;
+        size = BYTES_END; /* a text of bytes need not have it */
     if (size <= vocab)
         return 0;
     return error_set(err, CODE_CONFIG,

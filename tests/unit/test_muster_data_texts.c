@@ -317,7 +317,7 @@ static void what_the_files_beside_a_vocabulary_say_counts(void **state)
            "another way: save the tokenizer as a tokenizer.json\n");
     write_text("tokenizer_config.json", "{\"tokenizer_class\": \"BertTokenizerFast\", \"eos_token\": \"<end>\"}");
     expect("a --tokenizer vocab.txt --out set", 65,
-           "muster-data: vocab.txt: the eos_token that the files beside it name is not in the vocabulary\n");
+           "muster-data: tokenizer_config.json: its eos_token is not in the vocabulary\n");
     write_text("tokenizer_config.json", "{\"tokenizer_class\": \"BertTokenizerFast\", \"eos_token\": \"c\"}");
     expect("a --tokenizer vocab.txt --append-eod --out set", 0,
            "set: 3 tokens, 1 document; wrote set.bin and set.idx\n");

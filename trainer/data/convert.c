@@ -256,7 +256,7 @@ static int commit_sets(struct conversion *c, struct error *err)
 static int open_tokenizer(struct conversion *c, struct error *err)
 {
     const struct convert *convert = c->convert;
-    int32_t end = 256;
+    int32_t end = BYTES_END;
 
     c->encoding = (struct encoding){.key = convert->key, .sentences = convert->sentences, .type = INDEXED_U8};
     if (convert->tokenizer) {

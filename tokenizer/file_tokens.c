@@ -1,0 +1,281 @@
+/* file_tokens.c - reads what all kinds of tokenizers have in their files: tokens, ids, names of special tokens. */
+#include "tokenizer/file_tokens.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/foreign/foreign_json.h"
+#include "common/text.h"
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static int64_t read_id(json_t *id)
+{
+    return json_is_integer(id) ? json_integer_value(id) : -1;
+}
+
+/* `text` is a string; for anything else, nothing is taken. */
+static int take_string(json_t *text, int64_t id, token_taker take, void *arg, struct error *err)
+{
+    struct file_token token = {json_string_value(text), json_string_length(text), id, 0};
+
+    return token.text ? take(arg, &token, err) : 0;
+}
+
+/* {"token": id, ...} */
+static int take_object(json_t *object, token_taker take, void *arg, struct error *err)
+{
+    struct file_token token = {0};
+    json_t *id;
+
+    json_object_keylen_foreach(object, token.text, token.bytes, id)
+    {
+        token.id = read_id(id);
+        if (take(arg, &token, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The model's vocabulary is such an object or, of a Unigram model, a list of tokens and scores. */
+int file_tokens_take_json(json_t *root, token_taker take, void *arg, struct error *err)
+{
+    json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab"), *item;
+    size_t i;
+
+    if (take_object(vocab, take, arg, err) < 0)
+        return -1;
+    json_array_foreach(vocab, i, item)
+    {
+        if (take_string(json_array_get(item, 0), (int64_t)i, take, arg, err) < 0)
+            return -1;
+    }
+    json_array_foreach(json_object_get(root, "added_tokens"), i, item)
+    {
+        json_t *text = json_object_get(item, "content");
+        int64_t id = read_id(json_object_get(item, "id"));
+
+        if (!json_object_get(vocab, json_string_value(text)) &&
+            !json_equal(json_array_get(json_array_get(vocab, (size_t)id), 0), text) &&
+            take_string(text, id, take, arg, err) < 0)
+            return -1;
+    }
+    return json_is_object(vocab) || json_is_array(vocab)
+               ? 0
+               : error_set(err, CODE_DATA, "model.vocab must be an object of tokens and ids, or a list");
+}
+
+static int read_json(const char *path, int (*take_root)(json_t *, token_taker, void *, struct error *),
+                     token_taker take, void *arg, struct error *err)
+{
+    json_t *root = foreign_json_read(path, TOKENIZER_FILE_MOST, err);
+    int result = root ? 0 : -1;
+
+    if (root && take_root(root, take, arg, err) < 0)
+        result = error_prefix(err, "%s", path);
+    json_decref(root);
+    return result;
+}
+
+int file_tokens_read_added(const char *path, token_taker take, void *arg, struct error *err)
+{
+    char file[PATH_MAX];
+
+    return tokenizer_neighbour(path, "added_tokens.json", file) < 0 ? 0 : read_json(file, take_object, take, arg, err);
+}
+
+/* ---- vocab.txt: a token a line ----------------------------------------------------------------------------------- */
+
+size_t file_line(const char **text, const char *end)
+{
+    const char *line = *text, *stop = memchr(line, '\n', (size_t)(end - line));
+
+    *text = stop ? stop + 1 : end;
+    stop = stop ? stop : end;
+    return (size_t)(stop - line) - (stop > line && stop[-1] == '\r');
+}
+
+static int take_lines(const char *path, const char *text, size_t bytes, token_taker take, void *arg, struct error *err)
+{
+    const char *end = text + bytes;
+
+    for (int64_t id = 0; text < end; id++) {
+        struct file_token token = {.text = text, .id = id};
+
+        token.bytes = file_line(&text, end);
+        if (token.bytes > 0 && take(arg, &token, err) < 0)
+            return error_prefix(err, "%s:%lld", path, (long long)id + 1);
+    }
+    return 0;
+}
+
+/* ---- SentencePiece's model --------------------------------------------------------------------------------------- */
+
+static bool read_varint(const char **at, const char *end, uint64_t *value)
+{
+    *value = 0;
+    for (int shift = 0; *at < end && shift < 64; shift += 7) {
+        uint8_t byte = (uint8_t) * (*at)++;
+
+        *value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return true;
+    }
+    return false;
+}
+
+int proto_next(const char **at, const char *end, struct proto_field *field)
+{
+    uint64_t key;
+
+    *field = (struct proto_field){0};
+    if (*at == end)
+        return 0;
+    if (!read_varint(at, end, &key))
+        return -1;
+    field->number = key >> 3;
+    switch (key & 7) {
+    case 0:
+        return read_varint(at, end, &field->value) ? 1 : -1;
+    case 1:
+        field->size = 8;
+        break;
+    case 2:
+        if (!read_varint(at, end, &field->value))
+            return -1;
+        field->size = field->value;
+        break;
+    case 5:
+        field->size = 4;
+        break;
+    default:
+        return -1;
+    }
+    if (field->size > (size_t)(end - *at))
+        return -1;
+    field->at = *at;
+    *at += field->size;
+    return 1;
+}
+
+/* A piece of the model, which is a message, too. */
+static int read_piece(const struct proto_field *piece, struct file_token *token)
+{
+    const char *at = piece->at;
+    struct proto_field field;
+    int found = -1;
+
+    while (at && (found = proto_next(&at, piece->at + piece->size, &field)) > 0)
+        if (field.number == 1) {
+            token->text = field.at;
+            token->bytes = field.size;
+        } else if (field.number == 3) {
+            token->type = field.value;
+        }
+    return token->bytes > 0 ? found : -1;
+}
+
+int file_tokens_take_pieces(const char *model, size_t bytes, token_taker take, void *arg, struct error *err)
+{
+    const char *at = model, *end = model + bytes;
+    struct proto_field field;
+    int64_t id = 0;
+    int found;
+
+    while ((found = proto_next(&at, end, &field)) > 0) {
+        struct file_token token = {.id = id};
+
+        if (field.number != 1)
+            continue;
+        if (read_piece(&field, &token) < 0)
+            break;
+        if (take(arg, &token, err) < 0)
+            return error_prefix(err, "piece %lld", (long long)id);
+        id++;
+    }
+    return found == 0 && id > 0 ? 0 : error_set(err, CODE_DATA, "not a model of SentencePiece");
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+int file_tokens_read(const struct tokenizer_files *files, token_taker take, void *arg, struct error *err)
+{
+    const char *path = files->paths[0];
+    size_t bytes;
+    char *text;
+    int result;
+
+    if (files->layout == LAYOUT_JSON || files->layout == LAYOUT_PAIR)
+        return read_json(path, files->layout == LAYOUT_JSON ? file_tokens_take_json : take_object, take, arg, err);
+    text = text_read_file(path, TOKENIZER_FILE_MOST, &bytes, err);
+    if (!text)
+        return -1;
+    if (files->layout == LAYOUT_LINES)
+        result = take_lines(path, text, bytes, take, arg, err);
+    else if ((result = file_tokens_take_pieces(text, bytes, take, arg, err)) < 0)
+        error_prefix(err, "%s", path);
+    free(text);
+    return result;
+}
+
+/* ---- special tokens ---------------------------------------------------------------------------------------------- */
+
+const char *const special_token_keys[SPECIAL_TOKENS] = {"eos_token",  "bos_token", "pad_token", "unk_token",
+                                                        "mask_token", "cls_token", "sep_token"};
+
+const char *const special_token_names[SPECIAL_TOKENS][5] = {
+    {"<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]"},
+    {"<|begin_of_text|>", "<s>", "[CLS]"},
+    {"<pad>", "[PAD]"},
+    {"<unk>", "[UNK]"},
+    {"<mask>", "[MASK]"},
+    {"[CLS]", "<s>"},
+    {"[SEP]", "</s>"},
+};
+
+static json_t *read_beside(const char *path, const char *name, struct error *err)
+{
+    char file[PATH_MAX];
+
+    return tokenizer_neighbour(path, name, file) < 0 ? json_object()
+                                                     : foreign_json_read(file, TOKENIZER_FILE_MOST, err);
+}
+
+int special_tokens_read(const char *path, json_t **config, json_t **named, struct error *err)
+{
+    const char *key;
+    json_t *value;
+    bool newer;
+
+    *named = read_beside(path, TOKENIZER_MAP, err);
+    *config = *named ? read_beside(path, TOKENIZER_CONFIG, err) : NULL;
+    newer = json_object_get(*config, "added_tokens_decoder");
+    json_object_foreach(*config, key, value)
+    {
+        if (!json_is_null(value) && (newer || !json_object_get(*named, key)))
+            json_object_set(*named, key, value);
+    }
+    return *config ? 0 : -1;
+}
+
+json_t *special_token_text(json_t *value)
+{
+    json_t *text = json_is_object(value) ? json_object_get(value, "content") : value;
+
+    return json_is_string(text) ? text : NULL;
+}
+
+/* ---- the alphabet of byte-level BPE ------------------------------------------------------------------------------ */
+
+/* A printable character for each byte: those of Latin-1 for themselves, U+0100 and up for the others. */
+void fill_byte_alphabet(int16_t bytes[ALPHABET])
+{
+    int next = 256;
+
+    memset(bytes, 0xff, ALPHABET * sizeof *bytes);
+    for (int byte = 0; byte < 256; byte++) {
+        bool shown = (byte > ' ' && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+
+        bytes[shown ? byte : next++] = (int16_t)byte;
+    }
+}
