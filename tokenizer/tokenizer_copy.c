@@ -15,11 +15,6 @@
 #include "common/io.h"
 #include "common/text.h"
 
-static int check_length(const char path[PATH_MAX], struct error *err, int length)
-{
-    return length < PATH_MAX ? 0 : error_set(err, CODE_DATA, "%.100s...: the path is too long", path);
-}
-
 /* The names in a copy, as fnmatch has them. The first ones are what ids are read from. */
 #define VOCABULARIES 5
 static const char *const patterns[] = {
@@ -38,7 +33,7 @@ static const char *const patterns[] = {
     "chat_templates/*.jinja",
     "additional_chat_templates/*.jinja",
 };
-static const char *const folders[] = {"chat_templates", "additional_chat_templates"};
+static const char *const folders[] = {"", "chat_templates/", "additional_chat_templates/"};
 
 /* Whether a name is that of a tokenizer's file; `first` VOCABULARIES: and not one that ids are read from. */
 static bool is_tokenizers(const char *name, size_t first)
@@ -49,38 +44,28 @@ static bool is_tokenizers(const char *name, size_t first)
     return false;
 }
 
-static bool is_folder(const char *name)
-{
-    return strcmp(name, folders[0]) == 0 || strcmp(name, folders[1]) == 0;
-}
-
-/* The files of a folder, or of a folder in it: their names with `prefix`. There may be none. */
-static int list_folder(const char *dir, const char *prefix, char ***names, size_t *count, struct error *err)
-{
-    char path[PATH_MAX];
-    DIR *stream = snprintf(path, sizeof path, "%s/%s", dir, prefix) < PATH_MAX ? opendir(path) : NULL;
-    const struct dirent *entry;
-    bool good = true;
-
-    if (!stream)
-        return errno == ENOENT ? 0 : error_errno(err, CODE_IO, "cannot read %s", path);
-    while (good && (entry = readdir(stream)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            (*prefix || !is_folder(entry->d_name)))
-            good = text_add_line(names, count, "%s%s", prefix, entry->d_name);
-    closedir(stream);
-    return good ? 0 : error_errno(err, CODE_IO, "cannot list %s", path);
-}
-
-/* The names of all files in `dir`, to be freed also after a failure. */
+/* The names of all files in `dir`, to be freed also after a failure. There may be none. */
 static int list_files(const char *dir, char ***names, size_t *count, struct error *err)
 {
+    bool good = true;
+
     *names = NULL;
     *count = 0;
-    return list_folder(dir, "", names, count, err) < 0 || list_folder(dir, "chat_templates/", names, count, err) < 0 ||
-                   list_folder(dir, "additional_chat_templates/", names, count, err) < 0
-               ? -1
-               : 0;
+    for (int i = 0; i < 3 && good; i++) {
+        char path[TOKENIZER_PATH];
+        const struct dirent *entry;
+        DIR *stream;
+
+        snprintf(path, sizeof path, "%s/%s", dir, folders[i]);
+        stream = opendir(path);
+        if (!stream && errno != ENOENT)
+            return error_errno(err, CODE_IO, "cannot read %s", path);
+        while (good && stream && (entry = readdir(stream)))
+            good = text_add_line(names, count, "%s%s", folders[i], entry->d_name);
+        if (stream)
+            closedir(stream);
+    }
+    return good ? 0 : error_errno(err, CODE_IO, "cannot list %s", dir);
 }
 
 #define SAVED_MOST 64
@@ -144,7 +129,7 @@ static const char *name_vocabulary(const struct tokenizer_files *files, int numb
 /* The files that belong to a tokenizer whose vocabulary is at `path`. */
 static int read_others(struct saved_files *saved, const char *path, struct error *err)
 {
-    char dir[PATH_MAX], file[PATH_MAX], **names;
+    char dir[TOKENIZER_PATH], file[PATH_MAX], **names;
     size_t count;
     int result;
 
@@ -173,12 +158,12 @@ static int read_sources(struct saved_files *saved, const char *path, struct erro
     return 0;
 }
 
-/* Whether the folder has these files and no other of a tokenizer. */
+/* Whether the folder has these files and no other of a tokenizer. "bytes" has no folder. */
 static bool has_saved(struct saved_files *saved, const char *dir)
 {
-    char path[PATH_MAX], **names;
+    char path[TOKENIZER_PATH], **names;
     size_t count;
-    bool same = list_files(dir, &names, &count, NULL) == 0;
+    bool same = list_files(dir, &names, &count, NULL) == 0 && (saved->count > 0 || access(dir, F_OK) < 0);
     int found = 0;
 
     for (size_t i = 0; i < count && same; i++) {
@@ -198,39 +183,24 @@ static bool has_saved(struct saved_files *saved, const char *dir)
     return same && found == saved->count;
 }
 
-/* Refuses a folder with files that are not of a copy: replacing it would lose them. */
-static int refuse_others(const char *dir, struct error *err)
+int tokenizer_remove(const char *dir, struct error *err)
 {
-    char **names;
+    char path[TOKENIZER_PATH], **names;
     size_t count;
     int result = list_files(dir, &names, &count, err);
 
     for (size_t i = 0; i < count && result == 0; i++)
-        if (!is_tokenizers(names[i], 0))
-            result = error_set(err, CODE_USAGE,
-                               "%s has %s, which is not a file of a saved tokenizer: move it, or choose another name",
-                               dir, names[i]);
-    text_free_lines(names, count);
-    return result;
-}
-
-/* Removes a copy. There may be none. */
-static int remove_saved(const char *dir, struct error *err)
-{
-    char path[PATH_MAX], **names;
-    size_t count;
-    int result = list_files(dir, &names, &count, err);
-
-    for (size_t i = 0; i < count && result == 0; i++)
-        if (is_tokenizers(names[i], 0) && snprintf(path, sizeof path, "%s/%s", dir, names[i]) < PATH_MAX)
+        if (is_tokenizers(names[i], 0)) {
+            snprintf(path, sizeof path, "%s/%s", dir, names[i]);
             unlink(path);
-    for (int i = 0; i < 2; i++)
-        if (snprintf(path, sizeof path, "%s/%s", dir, folders[i]) < PATH_MAX)
-            rmdir(path);
+        }
     text_free_lines(names, count);
-    if (result < 0)
-        return -1;
-    return rmdir(dir) == 0 || errno == ENOENT ? 0 : error_errno(err, CODE_IO, "cannot remove %s", dir);
+    for (int i = 2; i >= 0 && result == 0; i--) {
+        snprintf(path, sizeof path, "%s/%s", dir, folders[i]);
+        if (rmdir(path) < 0 && errno != ENOENT)
+            result = error_errno(err, CODE_IO, "cannot remove %s", path);
+    }
+    return result;
 }
 
 static int write_synced(const char *path, const char *bytes, size_t size, struct error *err)
@@ -248,18 +218,17 @@ static int write_synced(const char *path, const char *bytes, size_t size, struct
 /* A file in a folder of templates makes the folder. */
 static int write_files(const struct saved_files *saved, const char *dir, struct error *err)
 {
-    char path[PATH_MAX];
+    char path[TOKENIZER_PATH];
 
     for (int i = 0; i < saved->count; i++) {
         const struct saved_file *file = &saved->files[i];
         size_t folder = strchr(file->name, '/') ? strcspn(file->name, "/") : 0;
 
-        if (check_length(path, err, snprintf(path, sizeof path, "%s/%.*s", dir, (int)folder, file->name)) < 0)
-            return -1;
+        snprintf(path, sizeof path, "%s/%.*s", dir, (int)folder, file->name);
         if (folder > 0 && mkdir(path, 0777) < 0 && errno != EEXIST)
             return error_errno(err, CODE_IO, "cannot create %s", path);
-        if (check_length(path, err, snprintf(path, sizeof path, "%s/%s", dir, file->name)) < 0 ||
-            write_synced(path, file->bytes, file->size, err) < 0)
+        snprintf(path, sizeof path, "%s/%s", dir, file->name);
+        if (write_synced(path, file->bytes, file->size, err) < 0)
             return -1;
         if (folder > 0 && io_sync_parent(path) < 0)
             return error_errno(err, CODE_IO, "cannot sync the directory of %s", path);
@@ -267,63 +236,56 @@ static int write_files(const struct saved_files *saved, const char *dir, struct 
     return 0;
 }
 
-static int write_saved(const struct saved_files *saved, const char *dir, struct error *err)
+/* Makes the folder `name` of one beside it, which no one uses while it is incomplete. */
+static int make_folder(const struct saved_files *saved, const char *name, struct error *err)
 {
-    char path[PATH_MAX];
+    char temporary[TOKENIZER_PATH], inside[TOKENIZER_PATH];
 
-    if (remove_saved(dir, err) < 0)
+    snprintf(temporary, sizeof temporary, "%s.tmp", name);
+    snprintf(inside, sizeof inside, "%s.tmp/.", name);
+    if (tokenizer_remove(temporary, err) < 0)
         return -1;
-    if (mkdir(dir, 0777) < 0)
-        return error_errno(err, CODE_IO, "cannot create %s", dir);
-    if (write_files(saved, dir, err) < 0 || check_length(path, err, snprintf(path, sizeof path, "%s/.", dir)) < 0)
-        return -1;
-    return io_sync_parent(path) == 0 ? 0 : error_errno(err, CODE_IO, "cannot sync %s", dir);
+    if (mkdir(temporary, 0777) < 0)
+        return error_errno(err, CODE_IO, "cannot create %s", temporary);
+    if (write_files(saved, temporary, err) == 0) {
+        if (io_sync_parent(inside) == 0 && rename(temporary, name) == 0 && io_sync_parent(name) == 0)
+            return 0;
+        if (errno == ENOTEMPTY || errno == EEXIST)
+            error_set(err, CODE_USAGE, "%s is another tokenizer: move it, or choose another name", name);
+        else
+            error_errno(err, CODE_IO, "cannot make %s", name);
+    }
+    tokenizer_remove(temporary, NULL);
+    return -1;
 }
 
-static int replace_folder(const char *temporary, const char *dir, struct error *err)
+static int save_files(struct saved_files *saved, const char *dir, struct error *err)
 {
-    if (rename(temporary, dir) == 0)
-        return 0;
-    if ((errno == ENOTEMPTY || errno == EEXIST) && renameat2(AT_FDCWD, temporary, AT_FDCWD, dir, RENAME_EXCHANGE) == 0)
-        return remove_saved(temporary, err);
-    if (errno == EINVAL || errno == ENOSYS) { /* a file system without exchange */
-        if (remove_saved(dir, err) < 0)
-            return -1;
-        if (rename(temporary, dir) == 0)
-            return 0;
-    }
-    return error_errno(err, CODE_IO, "cannot rename %s to %s", temporary, dir);
+    char name[TOKENIZER_PATH - 8]; /* room for .tmp */
+    size_t length = strlen(dir);
+
+    while (length > 1 && dir[length - 1] == '/')
+        length--;
+    snprintf(name, sizeof name, "%.*s", (int)length, dir);
+    return has_saved(saved, name) ? 0 : make_folder(saved, name, err);
 }
 
 int tokenizer_save(const char *path, const char *dir, struct error *err)
 {
-    char name[PATH_MAX], temporary[PATH_MAX];
     struct saved_files saved;
-    int length = (int)strlen(dir), result = -1;
+    int result = read_sources(&saved, path, err);
 
-    for (; length > 1 && dir[length - 1] == '/'; length--)
-        ;
-    if (snprintf(name, sizeof name, "%.*s", length, dir) >= PATH_MAX ||
-        snprintf(temporary, sizeof temporary, "%.*s.tmp", length, dir) >= PATH_MAX)
-        return error_set(err, CODE_USAGE, "%.100s...: the path is too long", dir);
-    if (strcmp(path, "bytes") == 0)
-        return refuse_others(name, err) < 0 ? -1 : remove_saved(name, err);
-    if (read_sources(&saved, path, err) < 0)
-        goto done;
-    if (has_saved(&saved, name)) {
-        result = 0;
-        goto done;
-    }
-    if (refuse_others(name, err) < 0 || refuse_others(temporary, err) < 0)
-        goto done;
-    if (write_saved(&saved, temporary, err) < 0 || replace_folder(temporary, name, err) < 0) {
-        remove_saved(temporary, NULL);
-        goto done;
-    }
-    result = io_sync_parent(name) == 0 ? 0 : error_errno(err, CODE_IO, "cannot sync the directory of %s", name);
-done:
+    if (result == 0)
+        result = save_files(&saved, dir, err);
     free_saved(&saved);
     return result;
+}
+
+int tokenizer_save_model(char *model, size_t bytes, const char *dir, struct error *err)
+{
+    struct saved_files saved = {{{"tokenizer.model", model, bytes}}, 1};
+
+    return save_files(&saved, dir, err);
 }
 
 int tokenizer_is_saved(const char *path, const char *dir, bool *same, struct error *err)

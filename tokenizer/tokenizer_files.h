@@ -20,6 +20,8 @@
 #define TOKENIZER_MAP       "special_tokens_map.json"
 #define TOKENIZER_CONFIG    "tokenizer_config.json"
 
+#define TOKENIZER_PATH (PATH_MAX + NAME_MAX + 64) /* of any file in any directory: opening one too long fails */
+
 enum layout {
     LAYOUT_BYTES, /* no files */
     LAYOUT_JSON,  /* tokenizer.json */
@@ -48,15 +50,20 @@ int tokenizer_neighbour(const char *path, const char *name, char file[PATH_MAX])
  * same fingerprint. A data set and a checkpoint keep such a copy. Of a directory, all vocabularies are copied.
  *
  * The names in the folder are Hugging Face's: tokenizer.json, tokenizer.model (or spiece.model and others, if it is
- * named so), vocab.json and merges.txt, vocab.txt, and the other files that belong to it. "bytes" has no files: after
- * tokenizer_save("bytes", dir) there is no folder. So a reader takes a missing folder for "bytes".
+ * named so), vocab.json and merges.txt, vocab.txt, and the other files that belong to it. "bytes" has no files and no
+ * folder. So a reader takes a missing folder for "bytes".
  *
  * The folder appears when it is complete and on disk: it is written as dir.tmp, which a later call replaces if a crash
- * leaves it. A folder with the same files is left as it is. One with another tokenizer is replaced, unless it also has
- * other files: then CODE_USAGE. The folder's parent must exist. No two processes may save to one folder at a time.
- * CODE_IO if the disk is full; then the old folder is as before.
+ * leaves it. A folder with the same files is left as it is; CODE_USAGE for any other that is not empty. The folder's
+ * parent must exist. No two processes may save to one folder at a time. CODE_IO if the disk is full.
  */
 int tokenizer_save(const char *path, const char *dir, struct error *err);
+
+/* The same of the bytes of a SentencePiece model. */
+int tokenizer_save_model(char *model, size_t bytes, const char *dir, struct error *err);
+
+/* Removes such a folder, if it exists; CODE_IO if it has other files, too, which stay. */
+int tokenizer_remove(const char *dir, struct error *err);
 
 /* Whether tokenizer_save(path, dir) would change nothing: *same. CODE_DATA and CODE_IO as tokenizer_save. */
 int tokenizer_is_saved(const char *path, const char *dir, bool *same, struct error *err);

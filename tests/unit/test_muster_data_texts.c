@@ -267,9 +267,9 @@ static void the_users_files_stay(void **state)
     expect("empty --tokenizer set.tokenizer --out set", 65,
            "muster-data: empty is empty; leave it out or give it text\n");
     assert_int_equal(system("cmp vocab.txt set.tokenizer/vocab.txt"), 0);
-    expect("a --out set", 64, "muster-data: set.tokenizer is another tokenizer; move it or choose another prefix\n");
+    expect("a --out set", 64, "muster-data: set.tokenizer is another tokenizer: move it, or choose another name\n");
     assert_int_equal(system("touch set.bin.tmp"), 0); /* of a run that was killed */
-    expect("a --out set", 64, "muster-data: set.tokenizer is another tokenizer; move it or choose another prefix\n");
+    expect("a --out set", 64, "muster-data: set.tokenizer is another tokenizer: move it, or choose another name\n");
     assert_int_equal(system("cmp vocab.txt set.tokenizer/vocab.txt"), 0);
     expect("a --tokenizer set.tokenizer --out set", 0, "set: 2 tokens, 1 document; wrote set.bin and set.idx\n");
     write_text("words.bin", "a b");
@@ -280,8 +280,7 @@ static void the_users_files_stay(void **state)
            "muster-data: words.bin is an input text and would be overwritten; choose another prefix\n");
     assert_int_equal(system("test \"$(cat words.bin)\" = 'a b' && test ! -e words.bin.tmp"), 0);
     assert_int_equal(system("mkdir other.tokenizer && echo keep >other.tokenizer/f"), 0);
-    expect("a --out other", 64,
-           "muster-data: other.tokenizer is another tokenizer; move it or choose another prefix\n");
+    expect("a --out other", 64, "muster-data: other.tokenizer is another tokenizer: move it, or choose another name\n");
     assert_int_equal(system("test \"$(ls other*)\" = f"), 0);
 }
 

@@ -1,13 +1,10 @@
 /* data_train.c - muster-data train-tokenizer: a SentencePiece vocabulary of texts. */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/io.h"
 #include "common/option.h"
 #include "common/text.h"
 #include "trainer/data/data_tool.h"
@@ -92,31 +89,6 @@ static const char *next_line(void *arg, size_t *bytes)
     return NULL;
 }
 
-/* Writes the model and has the folder made of it, whole or not at all. It is written to a directory of its own: files
- * beside a model belong to it. */
-static int save_model(const char *folder, const char *model, size_t bytes, struct error *err)
-{
-    char dir[PATH_MAX], path[PATH_MAX + 16];
-    int fd, length = (int)strlen(folder), status;
-
-    for (; length > 1 && folder[length - 1] == '/'; length--)
-        ;
-    if (snprintf(dir, sizeof dir, "%.*s.XXXXXX", length, folder) >= PATH_MAX)
-        return error_set(err, CODE_USAGE, "%.100s...: the path is too long", folder);
-    if (!mkdtemp(dir))
-        return error_errno(err, CODE_IO, "cannot create %s", dir);
-    snprintf(path, sizeof path, "%s/tokenizer.model", dir);
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    status = fd < 0 || io_write_all(fd, model, bytes) < 0 ? error_errno(err, CODE_IO, "cannot write %s", path) : 0;
-    if (fd >= 0)
-        close(fd);
-    if (status == 0)
-        status = tokenizer_save(path, folder, err);
-    unlink(path);
-    rmdir(dir);
-    return status;
-}
-
 static int train_model(const struct text_inputs *texts, const char *key, struct tokenizer_training *training,
                        const char *folder, struct error *err)
 {
@@ -137,7 +109,7 @@ static int train_model(const struct text_inputs *texts, const char *key, struct 
         status = -1;
     }
     if (status == 0)
-        status = save_model(folder, model, bytes, err);
+        status = tokenizer_save_model(model, bytes, folder, err);
     free(model);
     parcel_free(&lines.parcel);
     parcel_worker_destroy(lines.worker);

@@ -105,19 +105,14 @@ static FILE *open_nameless(const char *prefix, struct error *err)
 static int save_tokenizer(struct indexed_writer *w, const char *prefix, const char *tokenizer, struct error *err)
 {
     char folder[PATH_MAX];
-    bool same, is_there;
+    bool is_there;
 
     snprintf(folder, sizeof folder, "%s.tokenizer", prefix);
     is_there = access(folder, F_OK) == 0;
-    if (tokenizer_is_saved(tokenizer, folder, &same, err) < 0)
-        return -1;
-    if (is_there && (!same || strcmp(tokenizer, "bytes") == 0))
-        return error_set(err, CODE_USAGE, "%s is another tokenizer; move it or choose another prefix", folder);
-    if (is_there || strcmp(tokenizer, "bytes") == 0)
-        return 0;
     if (tokenizer_save(tokenizer, folder, err) < 0)
         return -1;
-    memcpy(w->folder, folder, sizeof folder);
+    if (!is_there)
+        memcpy(w->folder, folder, sizeof folder);
     return 0;
 }
 
@@ -180,7 +175,7 @@ void indexed_writer_destroy(struct indexed_writer *w)
     if (!w)
         return;
     if (w->folder[0] && !w->committed)
-        tokenizer_save("bytes", w->folder, NULL); /* removes it */
+        tokenizer_remove(w->folder, NULL);
     output_close(&w->bin, w->committed);
     output_close(&w->idx, w->committed);
     if (w->boundaries)
