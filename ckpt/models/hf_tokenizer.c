@@ -11,8 +11,11 @@
 #include "tokenizer/file_tokens.h"
 
 /* transformers' classes. Of those that read a SentencePiece model, this one adds nothing to it. */
-static const char *const classes[] = {"PreTrainedTokenizerFast", "PreTrainedTokenizerFast", "BertGenerationTokenizer",
-                                      "GPT2Tokenizer", "BertTokenizer"};
+static const char *const classes[] = {[LAYOUT_BYTES] = "PreTrainedTokenizerFast",
+                                      [LAYOUT_JSON] = "PreTrainedTokenizerFast",
+                                      [LAYOUT_MODEL] = "BertGenerationTokenizer",
+                                      [LAYOUT_PAIR] = "GPT2Tokenizer",
+                                      [LAYOUT_LINES] = "BertTokenizer"};
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
