@@ -9,49 +9,31 @@
 
 #include "common/text.h"
 
-/* ---- finding ----------------------------------------------------------------------------------------------------- */
-
-/* The pairs of byte-level BPE. Each may have a prefix, as in Megatron-LM's gpt2-vocab.json and gpt2-merges.txt. */
-static const char *const pairs[2][2] = {{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
-
-static int set_path(char path[PATH_MAX], struct error *err, int length)
-{
-    return length < PATH_MAX ? 0 : error_set(err, CODE_DATA, "%.100s...: the path is too long", path);
-}
-
-/* True if the file is of a pair: names both. */
-static bool find_pair(const char *path, struct tokenizer_files *files, struct error *err, int *result)
-{
-    for (int i = 0; i < 2; i++)
-        for (int k = 0; k < 2; k++)
-            if (text_ends_with(path, pairs[i][k])) {
-                int prefix = (int)(strlen(path) - strlen(pairs[i][k]));
-
-                files->layout = LAYOUT_PAIR;
-                for (int file = 0; file < 2 && *result == 0; file++)
-                    *result = set_path(files->paths[file], err,
-                                       snprintf(files->paths[file], PATH_MAX, "%.*s%s", prefix, path, pairs[i][file]));
-                return true;
-            }
-    return false;
-}
+/* How files are named, the pairs of byte-level BPE first: such a file may have a prefix. */
+static const struct {
+    enum layout layout;
+    const char *ends[2];
+} kinds[] = {
+    {LAYOUT_PAIR, {"vocab.json", "merges.txt"}},
+    {LAYOUT_PAIR, {"encoder.json", "vocab.bpe"}},
+    {LAYOUT_JSON, {".json"}},
+    {LAYOUT_MODEL, {".model"}},
+    {LAYOUT_LINES, {".txt"}},
+};
 
 static int find_by_name(const char *path, struct tokenizer_files *files, struct error *err)
 {
-    static const struct {
-        const char *end;
-        enum layout layout;
-    } ends[] = {{".json", LAYOUT_JSON}, {".model", LAYOUT_MODEL}, {".txt", LAYOUT_LINES}};
-    int result = 0;
-
     *files = (struct tokenizer_files){0};
-    if (find_pair(path, files, err, &result))
-        return result;
-    for (int i = 0; i < 3; i++)
-        if (text_ends_with(path, ends[i].end)) {
-            files->layout = ends[i].layout;
-            return set_path(files->paths[0], err, snprintf(files->paths[0], PATH_MAX, "%s", path));
-        }
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int k = 0; k < 2 && kinds[i].ends[k]; k++)
+            if (text_ends_with(path, kinds[i].ends[k])) {
+                int prefix = (int)(strlen(path) - strlen(kinds[i].ends[k]));
+
+                files->layout = kinds[i].layout;
+                for (int file = 0; file < 2 && kinds[i].ends[file]; file++)
+                    snprintf(files->paths[file], TOKENIZER_PATH, "%.*s%s", prefix, path, kinds[i].ends[file]);
+                return 0;
+            }
     return error_set(
         err, CODE_DATA,
         "%s: not a tokenizer's file: expected tokenizer.json, vocab.json, merges.txt, encoder.json, vocab.bpe, "
@@ -77,25 +59,18 @@ static int find_models(const char *path, char name[NAME_MAX + 1])
 static int find_in_directory(const char *path, int index, struct tokenizer_files *files, struct error *err)
 {
     static const char *const names[] = {"tokenizer.json", "", "vocab.json", "encoder.json", "vocab.txt"};
-    char file[PATH_MAX], model[NAME_MAX + 1] = "";
+    char file[TOKENIZER_PATH], model[NAME_MAX + 1] = "";
     int models = find_models(path, model), found = 0;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *name = *names[i] ? names[i] : model;
 
-        if (!*name)
+        snprintf(file, sizeof file, "%s/%s", path, name);
+        if (!*name || access(file, F_OK) < 0 || (name == model && models > 1 && found > 0))
             continue;
-        if (snprintf(file, sizeof file, "%s/%s", path, name) >= PATH_MAX)
-            return error_set(err, CODE_DATA, "%.100s...: the path is too long", path);
-        if (access(file, F_OK) < 0)
-            continue;
-        if (name == model && models > 1) {
-            if (found == 0)
-                return error_set(err, CODE_DATA, "%s: has %d files *.model: give one of them", path, models);
-            continue;
-        }
-        if (find_by_name(file, files, err) < 0)
-            return -1;
+        if (name == model && models > 1)
+            return error_set(err, CODE_DATA, "%s: has %d files *.model: give one of them", path, models);
+        find_by_name(file, files, NULL);
         if (found > 0 && files->layout == LAYOUT_PAIR && access(files->paths[1], F_OK) < 0)
             continue;
         if (found++ == index)

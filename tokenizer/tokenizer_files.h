@@ -32,7 +32,7 @@ enum layout {
 
 struct tokenizer_files {
     enum layout layout;
-    char paths[2][PATH_MAX]; /* the second is empty but for LAYOUT_PAIR */
+    char paths[2][TOKENIZER_PATH]; /* the second is empty but for LAYOUT_PAIR */
 };
 
 /*
