@@ -246,8 +246,6 @@ static int encode_normalized(struct encoder *encoder, const char *text, size_t b
         return -1;
     if (bytes == 0)
         return 0;
-    if (tokenizer->normalized.count == 0)
-        return encode_part(encoder, text, bytes, first, ids, err);
     result = added_find(&tokenizer->normalized, text, bytes, flags & ENCODE_PLAIN, &encoder->normalized, err);
     for (size_t i = 0; i < encoder->normalized.count && result == 0; i++) {
         struct added_match match = encoder->normalized.matches[i];
@@ -266,6 +264,7 @@ int encoder_encode(struct encoder *encoder, const char *text, size_t bytes, unsi
 {
     const struct tokenizer *tokenizer = encoder->tokenizer;
     size_t before = ids->count;
+    int result;
 
     if (bytes == 0)
         return 0;
@@ -273,26 +272,18 @@ int encoder_encode(struct encoder *encoder, const char *text, size_t bytes, unsi
         return error_set(err, CODE_DATA,
                          "a text of %zu bytes has no place to cut it: at most %zu can be encoded at once", bytes,
                          ENCODE_MOST);
-    if (tokenizer->raw.count == 0) {
-        if (encode_normalized(encoder, text, bytes, flags, ids, err) == 0)
-            return 0;
-        ids->count = before;
-        return -1;
-    }
-    if (added_find(&tokenizer->raw, text, bytes, flags & ENCODE_PLAIN, &encoder->raw, err) < 0)
-        return -1;
-    for (size_t i = 0; i < encoder->raw.count; i++) {
+    result = added_find(&tokenizer->raw, text, bytes, flags & ENCODE_PLAIN, &encoder->raw, err);
+    for (size_t i = 0; i < encoder->raw.count && result == 0; i++) {
         struct added_match match = encoder->raw.matches[i];
 
-        if ((match.token >= 0
-                 ? append_id(ids, tokenizer->raw.tokens[match.token].id, err)
-                 : encode_normalized(encoder, text + match.begin, match.end - match.begin, flags, ids, err)) < 0) {
-            ids->count = before;
-            return -1;
-        }
+        result = match.token >= 0
+                     ? append_id(ids, tokenizer->raw.tokens[match.token].id, err)
+                     : encode_normalized(encoder, text + match.begin, match.end - match.begin, flags, ids, err);
         flags &= ~(unsigned)ENCODE_CONTINUES;
     }
-    return 0;
+    if (result < 0)
+        ids->count = before;
+    return result;
 }
 
 /* ---- cuts -------------------------------------------------------------------------------------------------------- */
