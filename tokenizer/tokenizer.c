@@ -43,11 +43,6 @@ const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id, size_
     return table->bytes + table->entries[id].at;
 }
 
-int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token, size_t bytes)
-{
-    return token_table_find(&tokenizer->table, token, bytes);
-}
-
 int32_t tokenizer_special(const struct tokenizer *tokenizer, enum special_token special)
 {
     return tokenizer->special[special];

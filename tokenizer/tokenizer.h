@@ -91,9 +91,6 @@ uint32_t tokenizer_fingerprint(const struct tokenizer *tokenizer);
  */
 const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id, size_t *bytes);
 
-/* The id of a token, or -1. */
-int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token, size_t bytes);
-
 /*
  * The id of a special token; -1 if the vocabulary has none. SPECIAL_END ends a document: eos_token, or else the one of
  * "<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]" that exists.
