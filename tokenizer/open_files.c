@@ -9,8 +9,9 @@
 
 #include "common/foreign/foreign_json.h"
 
-static int open_bytes(struct tokenizer *tokenizer, struct error *err)
+static int open_bytes(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
+    (void)files;
     for (int byte = 0; byte < 256; byte++) {
         char text = (char)byte;
 
@@ -26,25 +27,15 @@ static int open_bytes(struct tokenizer *tokenizer, struct error *err)
 
 static int read_layout(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
-    const char *path = files->paths[0];
+    static int (*const readers[])(struct tokenizer *, const struct tokenizer_files *, struct error *) = {
+        [LAYOUT_BYTES] = open_bytes,    [LAYOUT_JSON] = read_tokenizer_json, [LAYOUT_MODEL] = read_sentencepiece,
+        [LAYOUT_PAIR] = read_bpe_files, [LAYOUT_LINES] = read_vocab_txt,
+    };
+    bool add = files->layout == LAYOUT_PAIR || files->layout == LAYOUT_LINES;
 
-    switch (files->layout) {
-    case LAYOUT_PAIR:
-        return read_bpe_files(tokenizer, path, files->paths[1], err) < 0
-                   ? -1
-                   : read_special_tokens(tokenizer, path, true, err);
-    case LAYOUT_JSON:
-        return read_tokenizer_json(tokenizer, path, err) < 0 ? -1 : read_special_tokens(tokenizer, path, false, err);
-    case LAYOUT_MODEL:
-        return read_sentencepiece(tokenizer, path, err) < 0 ? -1 : read_special_tokens(tokenizer, path, false, err);
-    case LAYOUT_LINES:
-        if (read_vocab_txt(tokenizer, files, err) < 0 || read_special_tokens(tokenizer, path, true, err) < 0)
-            return -1;
-        tokenizer->unknown = tokenizer->special[SPECIAL_UNKNOWN];
-        return 0;
-    default:
-        return open_bytes(tokenizer, err);
-    }
+    if (readers[files->layout](tokenizer, files, err) < 0)
+        return -1;
+    return files->layout == LAYOUT_BYTES ? 0 : read_special_tokens(tokenizer, files->paths[0], add, err);
 }
 
 static struct tokenizer *open_layout(const struct tokenizer_files *files, const char *path, struct error *err)

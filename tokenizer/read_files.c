@@ -124,6 +124,16 @@ int add_merge(struct tokenizer *tokenizer, const char *left, size_t left_bytes, 
     return 0;
 }
 
+int add_merge_text(struct tokenizer *tokenizer, const char *text, size_t bytes, uint32_t rank, const char *place,
+                   struct error *err)
+{
+    const char *end = text + bytes, *blank = memchr(text, ' ', bytes);
+
+    if (!blank || memchr(blank + 1, ' ', (size_t)(end - blank - 1)))
+        return error_set(err, CODE_DATA, "%s: not two tokens with a blank between them", place);
+    return add_merge(tokenizer, text, (size_t)(blank - text), blank + 1, (size_t)(end - blank - 1), rank, place, err);
+}
+
 /* The first line may be "#version: 0.2". */
 static int read_merge_lines(struct tokenizer *tokenizer, const char *text, size_t bytes, const char *path,
                             struct error *err)
@@ -138,7 +148,7 @@ static int read_merge_lines(struct tokenizer *tokenizer, const char *text, size_
     if (merge_table_create(&tokenizer->merges, lines, err) < 0)
         return -1;
     for (at = text; at < end;) {
-        const char *line = at, *blank;
+        const char *line = at;
         size_t length = file_line(&at, end);
         char place[300];
 
@@ -146,18 +156,15 @@ static int read_merge_lines(struct tokenizer *tokenizer, const char *text, size_
         if (length == 0 || (number == 1 && length >= 8 && memcmp(line, "#version", 8) == 0))
             continue;
         snprintf(place, sizeof place, "%.280s:%u", path, (unsigned)number);
-        blank = memchr(line, ' ', length);
-        if (!blank || memchr(blank + 1, ' ', length - (size_t)(blank + 1 - line)))
-            return error_set(err, CODE_DATA, "%s: not two tokens with a blank between them", place);
-        if (add_merge(tokenizer, line, (size_t)(blank - line), blank + 1, length - (size_t)(blank + 1 - line), rank++,
-                      place, err) < 0)
+        if (add_merge_text(tokenizer, line, length, rank++, place, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int read_bpe_files(struct tokenizer *tokenizer, const char *vocab, const char *merges, struct error *err)
+int read_bpe_files(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
+    const char *vocab = files->paths[0], *merges = files->paths[1];
     json_t *root = foreign_json_read(vocab, TOKENIZER_FILE_MOST, err);
     size_t bytes;
     char *text = root ? text_read_file(merges, TOKENIZER_FILE_MOST, &bytes, err) : NULL;
@@ -167,12 +174,9 @@ int read_bpe_files(struct tokenizer *tokenizer, const char *vocab, const char *m
     if (text && read_vocab_object(tokenizer, root, vocab, "", err) == 0 &&
         splitter_add(&tokenizer->splitter, split_patterns[SPLIT_GPT2], false, false, err) == 0)
         result = read_merge_lines(tokenizer, text, bytes, merges, err);
-    for (int byte = 0; byte < 256 && result == 0; byte++) {
-        char suffixed[8] = {(char)byte, '<', '/', 'w', '>'};
-
-        if (byte >= 'a' && byte <= 'z' && token_table_find(&tokenizer->table, suffixed, 5) >= 0)
+    for (char suffixed[] = "a</w>"; *suffixed <= 'z' && result == 0; ++*suffixed)
+        if (token_table_find(&tokenizer->table, suffixed, 5) >= 0)
             result = error_set(err, CODE_DATA, "%s: tokens that end with </w> are not supported", vocab);
-    }
     free(text);
     json_decref(root);
     return result;
@@ -193,8 +197,7 @@ int read_vocab_txt(struct tokenizer *tokenizer, const struct tokenizer_files *fi
     tokenizer->clean = true;
     if (file_tokens_read(files, add_line, &tokenizer->table, err) < 0)
         return -1;
-    tokenizer->unknown = token_table_find(&tokenizer->table, "[UNK]", 5);
-    return tokenizer->unknown >= 0
+    return token_table_find(&tokenizer->table, "[UNK]", 5) >= 0
                ? 0
                : error_set(err, CODE_DATA, "%s: has no [UNK]: not a vocabulary of WordPiece", files->paths[0]);
 }
@@ -347,5 +350,7 @@ int read_special_tokens(struct tokenizer *tokenizer, const char *path, bool add,
     }
     json_decref(config);
     json_decref(named);
+    if (add)
+        tokenizer->unknown = tokenizer->special[SPECIAL_UNKNOWN];
     return add && result == 0 ? file_tokens_read_added(path, check_added, &tokenizer->table, err) : result;
 }

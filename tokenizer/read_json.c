@@ -195,14 +195,13 @@ static int read_merges(struct tokenizer *tokenizer, json_t *merges, const struct
         return -1;
     for (size_t i = 0; i < count; i++) {
         json_t *merge = json_array_get(merges, i), *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
-        const char *text = json_string_value(merge), *blank = text ? strchr(text, ' ') : NULL;
         char where[160];
         int result;
 
         snprintf(where, sizeof where, "%.80s: model.merges[%zu]", place->path, i);
-        if (blank && !strchr(blank + 1, ' ') && strlen(text) == json_string_length(merge))
-            result = add_merge(tokenizer, text, (size_t)(blank - text), blank + 1, strlen(blank + 1), (uint32_t)i,
-                               where, err);
+        if (json_is_string(merge))
+            result =
+                add_merge_text(tokenizer, json_string_value(merge), json_string_length(merge), (uint32_t)i, where, err);
         else if (json_array_size(merge) == 2 && json_is_string(left) && json_is_string(right))
             result = add_merge(tokenizer, json_string_value(left), json_string_length(left), json_string_value(right),
                                json_string_length(right), (uint32_t)i, where, err);
@@ -334,10 +333,10 @@ static int read_added_tokens(struct tokenizer *tokenizer, json_t *list, int64_t 
     return 0;
 }
 
-int read_tokenizer_json(struct tokenizer *tokenizer, const char *path, struct error *err)
+int read_tokenizer_json(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
-    struct json_place top = {.path = path}, model_place = {.path = path, .where = "model"};
-    json_t *root = foreign_json_read(path, TOKENIZER_FILE_MOST, err), *model = json_object_get(root, "model");
+    struct json_place top = {.path = files->paths[0]}, model_place = place_in(&top, "model");
+    json_t *root = foreign_json_read(top.path, TOKENIZER_FILE_MOST, err), *model = json_object_get(root, "model");
     const char *type = type_of(model);
     int result = -1;
 

@@ -117,10 +117,10 @@ static int add_piece(void *arg, const struct file_token *token, struct error *er
     return result;
 }
 
-int read_sentencepiece(struct tokenizer *tokenizer, const char *path, struct error *err)
+int read_sentencepiece(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
     size_t bytes;
-    char *model = text_read_file(path, TOKENIZER_FILE_MOST, &bytes, err);
+    char *model = text_read_file(files->paths[0], TOKENIZER_FILE_MOST, &bytes, err);
     struct model_options options = {.prefix = true, .remove = true, .escape = true};
 
     if (!model)
@@ -139,17 +139,17 @@ int read_sentencepiece(struct tokenizer *tokenizer, const char *path, struct err
         tokenizer->cuttable = is_cuttable(tokenizer, &options);
     }
     free(model);
-    return tokenizer->pieces ? 0 : error_prefix(err, "%s", path);
+    return tokenizer->pieces ? 0 : error_prefix(err, "%s", files->paths[0]);
 }
 
 #else
 
-int read_sentencepiece(struct tokenizer *tokenizer, const char *path, struct error *err)
+int read_sentencepiece(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
     (void)tokenizer;
     return error_set(err, CODE_CONFIG,
                      "%s: muster was built without libsentencepiece: install libsentencepiece-dev and configure again",
-                     path);
+                     files->paths[0]);
 }
 
 void piece_model_destroy(struct piece_model *pieces)

@@ -185,9 +185,10 @@ int tokenizer_normalize(const struct tokenizer *tokenizer, const char **text, si
 
 /* ---- readers: each fills a zeroed tokenizer ---------------------------------------------------------------------- */
 
-int read_tokenizer_json(struct tokenizer *tokenizer, const char *path, struct error *err);
-int read_bpe_files(struct tokenizer *tokenizer, const char *vocab, const char *merges, struct error *err);
+int read_tokenizer_json(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
+int read_bpe_files(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
 int read_vocab_txt(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
+int read_sentencepiece(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
 
 /* Reads the special tokens' names from the files beside `path`, if they exist. With `add`, makes them tokens that are
  * found in text, and reads the options that tokenizer.json would have. */
@@ -205,7 +206,10 @@ int read_vocab_object(struct tokenizer *tokenizer, json_t *vocab, const char *pa
 bool token_in_alphabet(const int16_t alphabet[ALPHABET], const char *name, size_t bytes, const char *token,
                        size_t length);
 
-/* Adds a merge of two tokens, in the alphabet of files. `place` is for the message. */
+/* Adds a merge of two tokens, in the alphabet of files; in the text, with a blank between them. `place` is for the
+ * message. */
+int add_merge_text(struct tokenizer *tokenizer, const char *text, size_t bytes, uint32_t rank, const char *place,
+                   struct error *err);
 int add_merge(struct tokenizer *tokenizer, const char *left, size_t left_bytes, const char *right, size_t right_bytes,
               uint32_t rank, const char *place, struct error *err);
 
@@ -235,9 +239,6 @@ const char *wordpiece_next(const char **text, const char *end);
 bool wordpiece_cuts(const struct tokenizer *tokenizer, uint32_t behind);
 
 /* ---- SentencePiece: sentencepiece.c reads the model, sentencepiece_shim.cc calls libsentencepiece ---------------- */
-
-/* Fills a zeroed tokenizer. */
-int read_sentencepiece(struct tokenizer *tokenizer, const char *path, struct error *err);
 
 /* Appends the text that decoding makes of a piece: a blank for each U+2581, or the byte that "<0x0A>" names. */
 int append_piece(struct text_list *list, const char *piece, size_t bytes, bool is_byte, struct error *err);
