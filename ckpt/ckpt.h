@@ -335,6 +335,9 @@ bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *pa
 /* The same of a path that may also be a link to a checkpoint, or "." in one. */
 bool ckpt_find_step_path(char *dir, size_t size, uint64_t *step, const char *path);
 
+/* Where the trainer keeps the tokenizer of the checkpoints in a directory; `path` is that, or one of them. */
+void ckpt_tokenizer_path(char *folder, size_t size, const char *path);
+
 /*
  * Compare two checkpoints tensor by tensor, bit by bit, whatever meshes wrote them, in bounded memory. `differ` is
  * called once for every tensor and kind that is not identical or not in both (the reason has the first element and both

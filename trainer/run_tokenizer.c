@@ -196,14 +196,12 @@ void run_tokenizer_loaded(const struct run *run, const char *dir)
 {
     static const char advice[] = "the model of checkpoint.load has learned the ids of the former";
     struct tokenizer *tokenizer;
-    char path[PATH_MAX], parent[JOB_PATH_SIZE], theirs[PATH_MAX];
-    uint64_t step;
+    char path[PATH_MAX], theirs[PATH_MAX];
     struct error err;
 
     if (!run->leader)
         return;
-    snprintf(theirs, sizeof theirs, "%s/tokenizer",
-             ckpt_find_step_path(parent, sizeof parent, &step, dir) ? parent : dir);
+    ckpt_tokenizer_path(theirs, sizeof theirs, dir);
     if (access(theirs, F_OK) < 0)
         return;
     if (!find_tokenizer(run->job, path)) {

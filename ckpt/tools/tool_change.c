@@ -14,8 +14,6 @@
 #include "common/text.h"
 #include "tokenizer/tokenizer_files.h"
 
-#define TOKENIZER_FOLDER "tokenizer" /* in checkpoint.dir; the trainer makes it, too */
-
 /* Reads one "name=number" and returns the rest of the text; NULL if it has another form. */
 static const char *parse_size(const char *text, struct rewrite_to *to)
 {
@@ -101,18 +99,6 @@ static int parse_dtype(const char *name, enum dtype *dtype, struct error *err)
     return name ? error_set(err, CODE_USAGE, "--dtype %s: must be fp32, bf16 or fp16", name) : 0;
 }
 
-/* The tokenizer to export: the given one, or the folder beside the checkpoint. False if there is neither. */
-static bool find_tokenizer(char *path, size_t size, const struct ckpt *ckpt, const struct options *options)
-{
-    char dir[4096];
-    uint64_t step;
-
-    if (options->tokenizer)
-        return snprintf(path, size, "%s", options->tokenizer) < (int)size;
-    return ckpt_find_step_path(dir, sizeof dir, &step, ckpt_path(ckpt)) &&
-           snprintf(path, size, "%s/" TOKENIZER_FOLDER, dir) < (int)size && access(path, F_OK) == 0;
-}
-
 static void warn_of_nonfinite(const char *path, const struct hf_nonfinite *nonfinite)
 {
     if (nonfinite->count > 0)
@@ -127,6 +113,7 @@ int tool_export(char **paths, const struct options *options, struct error *err)
     struct hf_export how = {.nonfinite = &nonfinite,
                             .shard_bytes = options->shard_size,
                             .heads = options->heads,
+                            .tokenizer = options->tokenizer,
                             .progress = tool_bar_draw,
                             .arg = &bar};
     struct ckpt *ckpt;
@@ -137,7 +124,8 @@ int tool_export(char **paths, const struct options *options, struct error *err)
     if (check_format("export", options, err) < 0 || parse_dtype(options->dtype, &how.dtype, err) < 0 ||
         !(ckpt = tool_open(paths[0], err)))
         return -1;
-    if (find_tokenizer(tokenizer, sizeof tokenizer, ckpt, options))
+    ckpt_tokenizer_path(tokenizer, sizeof tokenizer, ckpt_path(ckpt));
+    if (!how.tokenizer && access(tokenizer, F_OK) == 0)
         how.tokenizer = tokenizer;
     result = hf_export(ckpt, paths[1], &how, err);
     seconds = tool_bar_end(&bar);
@@ -149,8 +137,8 @@ int tool_export(char **paths, const struct options *options, struct error *err)
         warn_of_nonfinite(paths[1], &nonfinite);
         if (!how.tokenizer)
             fprintf(stderr,
-                    "muster-ckpt: %s: without a tokenizer, since there is no folder " TOKENIZER_FOLDER
-                    " beside the checkpoint; --tokenizer PATH (or bytes) adds one\n",
+                    "muster-ckpt: %s: without a tokenizer, since there is no folder tokenizer beside the checkpoint; "
+                    "--tokenizer PATH (or bytes) adds one\n",
                     paths[1]);
     }
     ckpt_close(ckpt);
@@ -198,7 +186,7 @@ int tool_import(char **paths, const struct options *options, struct error *err)
     struct error none;
     int result;
 
-    snprintf(folder, sizeof folder, "%s/" TOKENIZER_FOLDER, paths[1]);
+    snprintf(folder, sizeof folder, "%s/tokenizer", paths[1]);
     if (check_format("import", options, err) < 0 || parse_mesh(options->to, &to, err) < 0 ||
         choose_tokenizer(tokenizer, paths, folder, options, &none, err) < 0)
         return -1;

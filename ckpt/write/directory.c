@@ -79,6 +79,14 @@ bool ckpt_find_step_path(char *dir, size_t size, uint64_t *step, const char *pat
            (realpath(path, real) && ckpt_split_step_path(dir, size, step, real));
 }
 
+void ckpt_tokenizer_path(char *folder, size_t size, const char *path)
+{
+    char dir[4096];
+    uint64_t step;
+
+    snprintf(folder, size, "%s/tokenizer", ckpt_find_step_path(dir, sizeof dir, &step, path) ? dir : path);
+}
+
 /* Does the same as a save, with a file of one byte. */
 static int try_save(const struct directory *parent, const char *from, const char *to, struct error *err)
 {

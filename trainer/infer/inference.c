@@ -47,22 +47,16 @@ static struct ckpt *open_newest(const struct inference_options *o, const uint64_
     return ckpt;
 }
 
-/* tokenizer: the place beside the checkpoint where a tokenizer may be. */
-static struct ckpt *open_checkpoint(const struct inference_options *o, char *tokenizer, size_t size, struct error *err)
+static struct ckpt *open_checkpoint(const struct inference_options *o, struct error *err)
 {
-    uint64_t *steps = NULL, step;
+    uint64_t *steps = NULL;
     size_t count = 0;
     struct ckpt *ckpt = NULL;
-    char at[JOB_PATH_SIZE + 64], parent[JOB_PATH_SIZE];
+    char at[JOB_PATH_SIZE + 64];
 
     snprintf(at, sizeof at, "%s/manifest.json", o->checkpoint);
-    if (access(at, F_OK) == 0) {
-        bool split = ckpt_find_step_path(parent, sizeof parent, &step, o->checkpoint);
-
-        snprintf(tokenizer, size, "%s/tokenizer", split ? parent : o->checkpoint);
+    if (access(at, F_OK) == 0)
         return ckpt_open(o->checkpoint, err);
-    }
-    snprintf(tokenizer, size, "%s/tokenizer", o->checkpoint);
     if (ckpt_list(o->checkpoint, &steps, &count, err) < 0)
         return ckpt_open(o->checkpoint, err);
     if (count == 0)
@@ -108,11 +102,12 @@ static int list_tokens(struct inference *f, const char *path, struct error *err)
     return f->is_token ? 0 : -1;
 }
 
-static int open_tokenizer(struct inference *f, const struct inference_options *o, const char *beside, struct error *err)
+static int open_tokenizer(struct inference *f, const struct inference_options *o, struct error *err)
 {
     const char *path = o->tokenizer;
-    char line[256];
+    char line[256], beside[JOB_PATH_SIZE + 64];
 
+    ckpt_tokenizer_path(beside, sizeof beside, o->checkpoint);
     if (!path && access(beside, F_OK) == 0)
         path = beside;
     if (!path && f->job.model.vocab <= INFERENCE_BYTES)
@@ -135,10 +130,8 @@ static int open_tokenizer(struct inference *f, const struct inference_options *o
 
 int inference_open(struct inference *f, const struct inference_options *o, struct error *err)
 {
-    char tokenizer[JOB_PATH_SIZE + 64];
-
-    f->ckpt = open_checkpoint(o, tokenizer, sizeof tokenizer, err);
-    if (!f->ckpt || read_job(f, err) < 0 || open_tokenizer(f, o, tokenizer, err) < 0)
+    f->ckpt = open_checkpoint(o, err);
+    if (!f->ckpt || read_job(f, err) < 0 || open_tokenizer(f, o, err) < 0)
         return -1;
     f->dev = choose_device(o->device, err);
     return f->dev ? 0 : -1;
