@@ -15,12 +15,6 @@
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
 
-/* The tokenizer beside a data set. False if there is none. */
-static bool find_beside(const char *prefix, char path[PATH_MAX])
-{
-    return snprintf(path, PATH_MAX, "%s.tokenizer", prefix) < PATH_MAX && access(path, F_OK) == 0;
-}
-
 /* data.tokenizer, or the one beside the first data set. False if there is neither. */
 static bool find_tokenizer(const struct job *job, char path[PATH_MAX])
 {
@@ -29,7 +23,7 @@ static bool find_tokenizer(const struct job *job, char path[PATH_MAX])
 
     if (job->data.tokenizer[0])
         return snprintf(path, PATH_MAX, "%s", job->data.tokenizer) < PATH_MAX;
-    return job_data_parse(&data, job->data.train, &err) == 0 && find_beside(data.sets[0].prefix, path);
+    return job_data_parse(&data, job->data.train, &err) == 0 && indexed_tokenizer(data.sets[0].prefix, path) == path;
 }
 
 static int check_size(const struct run *run, const char *path, const struct tokenizer *tokenizer, struct error *err)
@@ -73,7 +67,7 @@ static int compare_sets(const struct run *run, const char *path, const struct to
 
     for (int k = 0; k < 2; k++)
         for (int i = 0; data[k] && i < blend_sets(data[k]); i++)
-            if (find_beside(blend_set(data[k], i).prefix, beside) && strcmp(beside, path) != 0 &&
+            if (indexed_tokenizer(blend_set(data[k], i).prefix, beside) == beside && strcmp(beside, path) != 0 &&
                 compare_with(path, tokenizer, beside, "make all data of a run with one tokenizer", err) < 0)
                 return -1;
     return 0;

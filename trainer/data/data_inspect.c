@@ -22,12 +22,6 @@ void data_print_documents(const struct indexed_facts *facts, bool sentences)
     printf("%" PRIu64 " document%s", facts->documents, data_plural(facts->documents));
 }
 
-const char *data_tokenizer_of(const char *prefix, char folder[PATH_MAX])
-{
-    return snprintf(folder, PATH_MAX, "%s.tokenizer", prefix) < PATH_MAX && access(folder, F_OK) == 0 ? folder
-                                                                                                      : "bytes";
-}
-
 /* ---- show, verify ------------------------------------------------------------------------------------------------ */
 
 /* The least and the largest token. */
@@ -82,7 +76,7 @@ static int print_one(const char *prefix, bool every_token, struct error *err)
     if (!indexed)
         return -1;
     facts = indexed_facts(indexed);
-    if (data_tokenizer_of(prefix, folder) == folder && !(tokenizer = tokenizer_open(folder, err)))
+    if (indexed_tokenizer(prefix, folder) == folder && !(tokenizer = tokenizer_open(folder, err)))
         goto done;
     if (every_token && read_tokens(indexed, tokenizer ? tokenizer_size(tokenizer) : INT_MAX, &range, err) < 0) {
         if (tokenizer && err->code == CODE_DATA)
@@ -200,7 +194,7 @@ static int decode_documents(const char *prefix, const char *tokenizer, uint64_t 
         error_set(err, CODE_USAGE, "%s has documents 0 to %" PRIu64, prefix, documents - 1);
         goto done;
     }
-    d.tokenizer = tokenizer_open(tokenizer ? tokenizer : data_tokenizer_of(prefix, folder), err);
+    d.tokenizer = tokenizer_open(tokenizer ? tokenizer : indexed_tokenizer(prefix, folder), err);
     if (d.tokenizer && tokenizer_note(d.tokenizer))
         data_notice(tokenizer_note(d.tokenizer));
     if (!d.tokenizer || indexed_boundaries(d.indexed, first, 1, &begin, err) < 0 ||

@@ -23,7 +23,7 @@ struct merging {
 static int read_fingerprint(const char *prefix, uint32_t *fingerprint, struct error *err)
 {
     char folder[PATH_MAX];
-    struct tokenizer *tokenizer = tokenizer_open(data_tokenizer_of(prefix, folder), err);
+    struct tokenizer *tokenizer = tokenizer_open(indexed_tokenizer(prefix, folder), err);
 
     if (!tokenizer)
         return -1;
@@ -123,7 +123,7 @@ static int merge_sets(char *const *prefixes, int count, const char *out, struct 
     int status = 0;
 
     if (check_sets(prefixes, count, &type, &m.total, err) < 0 ||
-        !(m.out = indexed_writer_create(out, type, data_tokenizer_of(prefixes[0], folder), err)))
+        !(m.out = indexed_writer_create(out, type, indexed_tokenizer(prefixes[0], folder), err)))
         return -1;
     m.width = indexed_width(type);
     m.total *= m.width;

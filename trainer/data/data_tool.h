@@ -27,9 +27,6 @@ int data_print_sets(char *const *prefixes, int count, bool every_token);
 /* "5 sentences, 2 documents", or only the documents where sequences are documents. */
 void data_print_documents(const struct indexed_facts *facts, bool sentences);
 
-/* The tokenizer of a set, for tokenizer_open: its folder, or "bytes" if it has none. */
-const char *data_tokenizer_of(const char *prefix, char folder[PATH_MAX]);
-
 /* ---- data_common.c: what the commands share ---------------------------------------------------------------------- */
 
 extern const char data_usage[];

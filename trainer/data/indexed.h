@@ -25,6 +25,7 @@
 #ifndef MUSTER_TRAINER_DATA_INDEXED_H
 #define MUSTER_TRAINER_DATA_INDEXED_H
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -99,6 +100,9 @@ int indexed_document_flags(const struct indexed *indexed, uint64_t first, size_t
  * PREFIX.tokenizer is a copy of the tokenizer's files (tokenizer_save), so that a set can be moved by itself. It is
  * there before the index. A set without it is of bytes, or another program's.
  */
+
+/* The tokenizer of a set, for tokenizer_open: `folder` if the set has one, else "bytes". */
+const char *indexed_tokenizer(const char *prefix, char folder[PATH_MAX]);
 
 /* Lengths are int32 in the index: a longer one becomes several sequences. */
 #define INDEXED_SEQUENCE_MAX (1 << 30)

@@ -101,14 +101,18 @@ static FILE *open_nameless(const char *prefix, struct error *err)
     return stream;
 }
 
+const char *indexed_tokenizer(const char *prefix, char folder[PATH_MAX])
+{
+    return snprintf(folder, PATH_MAX, "%s.tokenizer", prefix) < PATH_MAX && access(folder, F_OK) == 0 ? folder
+                                                                                                      : "bytes";
+}
+
 /* Replaces no folder. One with the same tokenizer is used as it is; a set of bytes has none. */
 static int save_tokenizer(struct indexed_writer *w, const char *prefix, const char *tokenizer, struct error *err)
 {
     char folder[PATH_MAX];
-    bool is_there;
+    bool is_there = indexed_tokenizer(prefix, folder) == folder;
 
-    snprintf(folder, sizeof folder, "%s.tokenizer", prefix);
-    is_there = access(folder, F_OK) == 0;
     if (tokenizer_save(tokenizer, folder, err) < 0)
         return -1;
     if (!is_there)
