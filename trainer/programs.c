@@ -33,9 +33,8 @@ static void pass_file(posix_spawn_file_actions_t *files, int from, int to)
         posix_spawn_file_actions_adddup2(files, from, to);
 }
 
-int program_start(pid_t *pid, const struct program *program, struct error *err)
+int program_start(pid_t *pid, const char *const *words, int input, int output, struct error *err)
 {
-    short flags = POSIX_SPAWN_SETSIGMASK | (program->own_session ? POSIX_SPAWN_SETSID : 0);
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     sigset_t none;
@@ -44,28 +43,27 @@ int program_start(pid_t *pid, const struct program *program, struct error *err)
     sigemptyset(&none);
     posix_spawn_file_actions_init(&files);
     posix_spawnattr_init(&attributes);
-    pass_file(&files, program->input, STDIN_FILENO);
-    pass_file(&files, program->output, STDOUT_FILENO);
+    pass_file(&files, input, STDIN_FILENO);
+    pass_file(&files, output, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
     posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, flags);
-    code = posix_spawnp(pid, program->words[0], &files, &attributes, program->words, program->variables);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+    code = posix_spawnp(pid, words[0], &files, &attributes, (char *const *)(uintptr_t)words, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     if (code == 0)
         return 0;
     *pid = 0;
-    return error_set(err, CODE_IO, "%s cannot be started: %s", program->words[0], strerror(code));
+    return error_set(err, CODE_IO, "%s cannot be started: %s", words[0], strerror(code));
 }
 
 int ckptd_start(pid_t *pid, const char *const *arguments, int input, int output, struct error *err)
 {
     char path[4096];
-    char *words[MOST_ARGUMENTS + 2] = {(char *)(uintptr_t)find_ckptd(path, sizeof path)};
-    const struct program program = {words, environ, input, output, true};
+    const char *words[MOST_ARGUMENTS + 2] = {find_ckptd(path, sizeof path)};
 
     for (int i = 0; i < MOST_ARGUMENTS && arguments[i]; i++)
-        words[i + 1] = (char *)(uintptr_t)arguments[i];
-    return program_start(pid, &program, err);
+        words[i + 1] = arguments[i];
+    return program_start(pid, words, input, output, err);
 }

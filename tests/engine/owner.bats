@@ -298,7 +298,7 @@ case "$1" in
 "") echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"; exit 1 ;;
 -) echo "slurm_load_jobs error: Invalid job id specified"; exit 1 ;;
 esac
-case "\$*" in *--steps=*) [ -z "$2" ] || echo "$2" ;; *) echo "$1" ;; esac
+case "\$*" in *--steps=*) [ -z "$2" ] || echo "step $2" ;; *) echo "$1" ;; esac
 SH
     chmod +x bin/squeue
 }
