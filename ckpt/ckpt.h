@@ -161,9 +161,10 @@ int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *er
 
 /*
  * A run that saves in a directory claims it by creating the file owner-N.json, N from 1. link(2) of a complete file
- * creates each N once, so only one of several runs that claim at the same time succeeds. The highest N is the owner.
- * N only grows, and the file stays when its run has ended: there is one owner at any time, even if processes are
- * killed.
+ * creates each N once, so only one of several runs that claim at the same time succeeds. The highest N is the owner. The
+ * file stays when its run has ended, and the next N is greater by 1: there is one owner at any time, even if processes
+ * are killed. The owner of number 1 takes the time in milliseconds for its N at once: a directory that was emptied, and
+ * is claimed anew, uses no number again.
  *
  * Only a new claim changes the owner. The caller decides whether the owner is alive (trainer/run_claim.c).
  */
@@ -180,9 +181,8 @@ struct ckpt_claim {
     int pid;
     uint64_t pid_started;              /* in clock ticks, as in /proc/PID/stat */
     double since, heartbeat, released; /* seconds since 1970; `released` is 0 until the run ends */
-    double life;   /* `since` of claim 1: a directory that was emptied begins again with 1; 0 if it is not known */
-    unsigned user; /* of the file; ckpt_claim_read fills it */
-    char *keys;    /* malloc'ed: a line "path = value" for each key of the job that affects training; may be NULL */
+    unsigned user;                     /* of the file; ckpt_claim_read fills it */
+    struct json_t *keys; /* array of texts "path = value": the keys of the job that affect training; may be NULL */
 };
 
 /*
@@ -193,23 +193,20 @@ int ckpt_claim_read(const char *dir, struct ckpt_claim *owner, struct error *err
 void ckpt_claim_clear(struct ckpt_claim *claim);
 
 /*
- * Become the owner. The present owner must be dead or have released the directory, and claim->number is its number + 1.
- * Returns 1; 0 if another process has claimed first: call ckpt_claim_read again; -1. Removes earlier claims, and
- * abandons the attempts of claims below claim->accepts (write/attempt.h).
+ * Become the owner. The present owner must be dead or have released the directory, and claim->number is its number + 1;
+ * or it is this run. Returns 1; 0 if another process has claimed first: call ckpt_claim_read again; -1. Removes earlier
+ * claims, and abandons the attempts of claims below claim->accepts (write/attempt.h).
  */
 int ckpt_claim_take(const char *dir, const struct ckpt_claim *claim, struct error *err);
 
 /* Write this run's claim again, with a new `heartbeat` or `released`. */
 int ckpt_claim_refresh(const char *dir, const struct ckpt_claim *claim, struct error *err);
 
-/* For a run that ends before its first step: as ckpt_claim_refresh, but removes the claim if its number is 1. */
-int ckpt_claim_withdraw(const char *dir, const struct ckpt_claim *claim, struct error *err);
-
 /*
- * 0: this claim is the owner, or the directory was emptied and has none; 1: it has lost the directory, as *err says
- * (CODE_CONFIG), also if another run has begun again with its number; -1: dir cannot be read.
+ * 0: the claim of claim->number is the owner, or there is none, because the directory was emptied; 1: it has lost the
+ * directory, as *err says (CODE_CONFIG); -1: dir cannot be read. Its file, if not damaged, is read into *claim.
  */
-int ckpt_claim_check(const char *dir, const struct ckpt_claim *claim, struct error *err);
+int ckpt_claim_check(const char *dir, struct ckpt_claim *claim, struct error *err);
 
 /* "job 4711_2 (restart 0) on n3 since 2026-01-01T03:12:45 (owner-7.json)" */
 void ckpt_claim_describe(char *text, size_t size, const struct ckpt_claim *claim);

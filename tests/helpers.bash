@@ -58,6 +58,12 @@ with open(path, "w") as file:
 PY
 }
 
+# claimed FIELD: the field in the claim on ckpt
+claimed() { python3 -c 'import glob, json, sys; [path] = glob.glob("ckpt/owner-*.json"); print(json.load(open(path))[sys.argv[1]])' "$1"; }
+
+# number: of the only claim on ckpt
+number() { basename ckpt/owner-*.json .json | tr -cd 0-9; }
+
 # eventually SECONDS COMMAND...: run it until it succeeds, but not for longer.
 eventually() {
     local deadline=$((SECONDS + $1))

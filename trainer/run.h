@@ -76,9 +76,9 @@ int run_claim_start(struct run *run, struct error *err);
 bool run_claim_is_lost(const struct run *run);
 int run_claim_check(const struct run *run, struct error *err);
 
-/* Releases the directory, after the last save. `trained`: the run came to its first step. If not all is saved, another
- * job that claims it waits for this one's epilog (run_claim.c): then the claim stays as if this run had been killed. */
-void run_claim_stop(struct run *run, bool trained);
+/* Ends the keeper. `release`: releases the directory. If not all is saved, another job that claims it must wait for this
+ * one's epilog (run_claim.c): then the claim stays as if this run had been killed. */
+void run_claim_stop(struct run *run, bool release);
 
 /* ---- run_watch.c ---- */
 

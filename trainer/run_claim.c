@@ -14,18 +14,21 @@
  * A wrong answer costs a run, never a checkpoint: an owner wrongly taken for dead commits nothing more.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ckpt/format/json_fields.h"
 #include "ckpt/tools/claim_keeper.h"
 #include "common/clock.h"
+#include "common/text.h"
 #include "trainer/programs.h"
 #include "trainer/run.h"
 #include "trainer/slurm_job.h"
@@ -39,22 +42,18 @@
 #define SILENT_SECONDS 22.0 /* such a run is dead if its heartbeat stays the same for so long */
 #define ENDING_SECONDS 90.0 /* for a job that completes: the epilog takes at most 60 s */
 #define POLL_SECONDS   1.0
-#define MOST_RACES     100 /* others that claimed at the same moment, and have ended since */
 
 struct claim_watch {
     const char *dir;
     struct ckpt_claim claim;
+    double first_beat; /* while it claims: the owner's heartbeat at the first look */
     bool lost;
-    struct error why; /* of the loss */
-    /* while it claims: the owner's heartbeat when that was first judged, and clock_monotonic then; 0: not yet */
-    double beat, beat_seen;
     /* the keeper (ckpt/tools/claim_keeper.h) */
     pid_t keeper;    /* 0: none */
-    int to, from;    /* its input and its output */
+    int channel;     /* its input and its output */
     bool asked;      /* to look; it has not answered yet */
     double started;  /* clock_monotonic; 0: this run has not claimed the directory */
-    char text[1024]; /* how the directory was lost */
-    size_t length;
+    char text[1100]; /* of its output, the last: how the directory was lost */
 };
 
 /* ---- this run ---------------------------------------------------------------------------------------------------- */
@@ -66,59 +65,20 @@ static void copy_variable(char *to, size_t size, const char *name)
     snprintf(to, size, "%s", value ? value : "");
 }
 
-static void read_line(char *line, size_t size, const char *path)
+static void add_key(const char *path, const char *value, void *keys)
 {
-    FILE *file = fopen(path, "r");
+    char *line;
 
-    if (!file || !fgets(line, (int)size, file))
-        line[0] = '\0';
-    line[strcspn(line, "\n")] = '\0';
-    if (file)
-        fclose(file);
-}
-
-/* The boot's id, and the namespace of process ids. */
-static void name_machine(char *machine, size_t size)
-{
-    char boot[64], space[64];
-    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
-
-    read_line(boot, sizeof boot, "/proc/sys/kernel/random/boot_id");
-    space[length > 0 ? length : 0] = '\0';
-    snprintf(machine, size, "%s%s%s", boot, *space ? " " : "", space);
-    if (!*boot || !*space)
-        machine[0] = '\0';
-}
-
-struct key_text {
-    char *text;
-    size_t size;
-    FILE *stream;
-};
-
-static void add_key(const char *path, const char *value, void *arg)
-{
-    struct key_text *keys = arg;
-
-    fprintf(keys->stream, "%s = %s\n", path, value);
-}
-
-/* A line for each key that affects training; NULL without memory. */
-static char *list_keys(const struct job *job)
-{
-    struct key_text keys = {0};
-
-    keys.stream = open_memstream(&keys.text, &keys.size);
-    if (!keys.stream)
-        return NULL;
-    job_each_decisive(job, add_key, &keys);
-    fclose(keys.stream);
-    return keys.text;
+    if (asprintf(&line, "%s = %s", path, value) < 0)
+        return;
+    json_array_append_new(keys, json_text(line));
+    free(line);
 }
 
 static void describe_self(struct ckpt_claim *claim, const struct run *run)
 {
-    char text[32];
+    char *boot = text_read_file("/proc/sys/kernel/random/boot_id", 64, NULL, NULL);
+    struct process self = process_self();
 
     copy_variable(claim->cluster, sizeof claim->cluster, "SLURM_CLUSTER_NAME");
     copy_variable(claim->job, sizeof claim->job, "SLURM_JOB_ID");
@@ -128,204 +88,156 @@ static void describe_self(struct ckpt_claim *claim, const struct run *run)
     if (getenv("SLURM_ARRAY_JOB_ID") && getenv("SLURM_ARRAY_TASK_ID"))
         snprintf(claim->array_task, sizeof claim->array_task, "%.31s_%.31s", getenv("SLURM_ARRAY_JOB_ID"),
                  getenv("SLURM_ARRAY_TASK_ID"));
-    copy_variable(text, sizeof text, "SLURM_RESTART_COUNT");
-    claim->restart = atoi(text);
+    if (getenv("SLURM_RESTART_COUNT"))
+        claim->restart = atoi(getenv("SLURM_RESTART_COUNT"));
     snprintf(claim->host, sizeof claim->host, "%s", run->locations[0].host);
-    name_machine(claim->machine, sizeof claim->machine);
+    if (boot && self.pid_namespace)
+        snprintf(claim->machine, sizeof claim->machine, "%.36s pid:[%" PRIu64 "]", boot, self.pid_namespace);
+    free(boot);
     claim->pid = (int)getpid();
-    claim->pid_started = process_self().started;
-    claim->keys = list_keys(run->job);
+    claim->pid_started = self.started;
+    claim->keys = json_array();
+    job_each_decisive(run->job, add_key, claim->keys);
 }
 
 /* ---- the owner's ------------------------------------------------------------------------------------------------- */
 
-enum verdict { OWNER_DEAD, OWNER_ENDING, OWNER_SILENT, OWNER_ALIVE };
+enum verdict { OWNER_DEAD, OWNER_DYING, OWNER_ALIVE }; /* it dies, or may be dead: wait */
 
 /* Without Slurm: what runs on this machine; or, after a reboot or in a new container, the same job file on this host. */
 static bool is_same_job(const struct ckpt_claim *owner, const struct ckpt_claim *own)
 {
-    bool same_file = owner->keys && own->keys && strcmp(owner->keys, own->keys) == 0;
-
     if (own->job[0] || owner->job[0])
         return strcmp(owner->cluster, own->cluster) == 0 && strcmp(owner->job, own->job) == 0;
-    return strcmp(owner->machine, own->machine) == 0 || (same_file && strcmp(owner->host, own->host) == 0);
+    return strcmp(owner->machine, own->machine) == 0 ||
+           (strcmp(owner->host, own->host) == 0 && json_equal(owner->keys, own->keys));
 }
 
-static enum verdict judge_heartbeat(struct claim_watch *watch, const struct ckpt_claim *owner)
-{
-    double now = clock_monotonic();
-
-    if (fabs(clock_realtime() - owner->heartbeat) <= STALE_SECONDS)
-        return OWNER_ALIVE;
-    if (watch->beat_seen == 0) {
-        watch->beat = owner->heartbeat;
-        watch->beat_seen = now;
-    }
-    if (owner->heartbeat != watch->beat)
-        return OWNER_ALIVE;
-    return now - watch->beat_seen < SILENT_SECONDS ? OWNER_SILENT : OWNER_DEAD;
-}
-
-/* 1: it runs; 0: it has ended; -1: it cannot be seen from here. */
-static int find_process(const struct ckpt_claim *owner, const struct ckpt_claim *own)
+static enum process_state inspect_owner(const struct ckpt_claim *owner, const struct ckpt_claim *own)
 {
     struct process process = process_self();
-    enum process_state state;
 
     if (!own->machine[0] || strcmp(owner->machine, own->machine) != 0 || owner->pid_started == 0)
-        return -1;
+        return PROCESS_UNKNOWN;
     process.pid = owner->pid;
     process.started = owner->pid_started;
-    state = process_inspect(&process);
-    return state == PROCESS_UNKNOWN ? -1 : state != PROCESS_GONE;
+    return process_inspect(&process);
 }
 
-static enum verdict judge_owner(struct claim_watch *watch, const struct ckpt_claim *owner)
+/* `waited`: seconds since the first look. */
+static enum verdict judge_owner(const struct claim_watch *watch, const struct ckpt_claim *owner, double waited)
 {
     const struct ckpt_claim *own = &watch->claim;
     bool ask = own->job[0] && owner->job[0] && strcmp(owner->cluster, own->cluster) == 0;
+    enum process_state process;
     enum slurm_answer answer;
-    int process;
 
     if (owner->released > 0)
         return OWNER_DEAD;
     if (own->job[0] && is_same_job(owner, own) && owner->restart != own->restart)
         return owner->restart < own->restart ? OWNER_DEAD : OWNER_ALIVE;
     answer = ask ? slurm_job_ask(owner->array_task[0] ? owner->array_task : owner->job, owner->step) : SLURM_SILENT;
-    process = find_process(owner, own);
+    process = inspect_owner(owner, own);
     if (answer == SLURM_COMPLETING)
-        return OWNER_ENDING;
-    if (answer == SLURM_WAITING || process > 0)
+        return waited < ENDING_SECONDS ? OWNER_DYING : OWNER_DEAD;
+    if (answer == SLURM_WAITING || process == PROCESS_RUNNING || process == PROCESS_STOPPED)
         return OWNER_ALIVE;
-    if (process == 0 || answer == SLURM_ENDED || (answer == SLURM_UNKNOWN && owner->user == geteuid()))
+    if (process == PROCESS_GONE || answer == SLURM_ENDED || (answer == SLURM_UNKNOWN && owner->user == geteuid()))
         return OWNER_DEAD;
-    return answer == SLURM_RUNNING ? OWNER_ALIVE : judge_heartbeat(watch, owner);
+    if (answer == SLURM_RUNNING || owner->heartbeat != watch->first_beat ||
+        fabs(clock_realtime() - owner->heartbeat) <= STALE_SECONDS)
+        return OWNER_ALIVE;
+    return waited < SILENT_SECONDS ? OWNER_DYING : OWNER_DEAD;
 }
 
 /* ---- claiming ---------------------------------------------------------------------------------------------------- */
 
-static int line_length(const char *line)
-{
-    size_t length = strcspn(line, "\n");
-
-    return length < 80 ? (int)length : 80;
-}
-
-/* Among lines "path = value" the one that begins like `key`, up to its value; NULL if there is none. */
-static const char *find_line(const char *lines, const char *key)
-{
-    const char *value = strstr(key, " = ");
-    size_t length = value ? (size_t)(value - key) + 3 : strlen(key);
-
-    while (*lines && strncmp(lines, key, length) != 0)
-        lines += strcspn(lines, "\n") + 1;
-    return *lines ? lines : NULL;
-}
-
-/* The first key that differs: "; optimizer.lr = 0.001 there, optimizer.lr = 0.002 here". */
+/* The first key that differs: "; optimizer.lr = 0.001 there, optimizer.lr = 0.002 here". All runs list the same keys. */
 static void describe_difference(char *text, size_t size, const struct ckpt_claim *owner, const struct ckpt_claim *own)
 {
-    text[0] = '\0';
-    for (const char *ours = own->keys; ours && owner->keys && *ours; ours += strcspn(ours, "\n") + 1) {
-        const char *theirs = find_line(owner->keys, ours);
-        size_t length = strcspn(ours, "\n");
+    json_t *key;
+    size_t i;
 
-        if (theirs && strncmp(theirs, ours, length + 1) != 0) {
-            snprintf(text, size, "; %.*s there, %.*s here", line_length(theirs), theirs, line_length(ours), ours);
-            return;
-        }
+    text[0] = '\0';
+    json_array_foreach(own->keys, i, key)
+    {
+        const char *here = json_string_value(key), *there = json_string_value(json_array_get(owner->keys, i));
+
+        if (there && !*text && strcmp(there, here) != 0)
+            snprintf(text, size, "; %.80s there, %.80s here", there, here);
     }
 }
 
-static int refuse_start(const struct run *run, const struct ckpt_claim *owner, const struct ckpt_claim *own,
-                        struct error *err)
+/* `who` owns it. */
+static int refuse_start(const struct run *run, const char *who, const struct ckpt_claim *owner, struct error *err)
 {
-    char who[256], difference[256];
+    char difference[256];
 
-    ckpt_claim_describe(who, sizeof who, owner);
-    describe_difference(difference, sizeof difference, owner, own);
+    describe_difference(difference, sizeof difference, owner, &run->claim->claim);
     return error_set(err, CODE_CONFIG,
                      "checkpoint.dir = \"%.300s\" belongs to %s, which has not ended%s: give this run another "
                      "checkpoint.dir, by the job's number for example (\"%%j\", in an array \"%%A_%%a\"), or wait",
                      run->job->checkpoint.dir, who, difference);
 }
 
-static void log_takeover(const struct run *run, const struct ckpt_claim *owner)
-{
-    char who[256];
-
-    if (owner->number == 0 || owner->released > 0)
-        return;
-    ckpt_claim_describe(who, sizeof who, owner);
-    run_log(run, "took over %s from %s, which ended without releasing it, %.0f s after its last heartbeat",
-            run->job->checkpoint.dir, who, fmax(0, clock_realtime() - owner->heartbeat));
-}
-
 /*
  * The owner is dead: claims the directory. As ckpt_claim_take. What another job has left complete is committed first:
- * afterwards it could not be.
+ * afterwards it could not be. Where there was no owner, only one run gets the number 1, and goes on to that of the time.
  */
-static int take_directory(struct run *run, const struct ckpt_claim *owner, struct error *err)
+static int take_directory(struct claim_watch *watch, const struct ckpt_claim *owner, struct error *err)
 {
-    struct claim_watch *watch = run->claim;
     struct ckpt_claim *claim = &watch->claim;
     bool inherits = owner->accepts > 0 && is_same_job(owner, claim);
+    int taken;
 
     if (ckpt_probe(watch->dir, err) < 0 || (owner->number > 0 && !inherits && ckpt_recover(watch->dir, err) < 0))
         return -1;
+    claim->since = claim->heartbeat = clock_realtime();
     claim->number = owner->number + 1;
     claim->accepts = inherits ? owner->accepts : claim->number;
-    claim->since = claim->heartbeat = clock_realtime();
-    claim->life = owner->number ? owner->life : claim->since;
+    taken = ckpt_claim_take(watch->dir, claim, err);
+    if (taken <= 0 || owner->number > 0)
+        return taken;
+    claim->number = claim->accepts = (uint64_t)(claim->since * 1e3);
     return ckpt_claim_take(watch->dir, claim, err);
 }
 
-static void log_waiting(const struct run *run, const struct ckpt_claim *owner, enum verdict verdict)
-{
-    char who[256];
-
-    ckpt_claim_describe(who, sizeof who, owner);
-    if (verdict == OWNER_ENDING)
-        run_log(run, "waiting for job %s, which is ending, to leave %s", owner->job, run->claim->dir);
-    else
-        run_log(run, "waiting %.0f s to see whether %s still writes to %s: its heartbeat is %.0f s old by this clock",
-                SILENT_SECONDS, who, run->claim->dir, clock_realtime() - owner->heartbeat);
-}
-
-/* Rank 0: 0: claimed; 1: the owner is ending or silent, wait; -1. `waited`: seconds so far. */
+/* Rank 0: 0: claimed; 1: the owner may be dying, or another run was faster: wait; -1. `waited`: seconds so far. */
 static int try_claim(struct run *run, double waited, struct error *err)
 {
-    struct ckpt_claim owner, *own = &run->claim->claim;
-    int taken = 0, found = 0;
+    struct claim_watch *watch = run->claim;
+    enum verdict verdict = OWNER_DEAD;
+    struct ckpt_claim owner;
+    int taken = 0, found = ckpt_claim_read(watch->dir, &owner, err);
+    double silence = clock_realtime() - owner.heartbeat;
+    char who[256];
 
-    for (int races = 0; taken == 0 && races < MOST_RACES; races++) {
-        enum verdict verdict = OWNER_DEAD;
-
-        found = ckpt_claim_read(run->claim->dir, &owner, err);
-        if (found < 0)
-            return -1;
-        if (found > 0)
-            verdict = judge_owner(run->claim, &owner);
-        if ((verdict == OWNER_ENDING || verdict == OWNER_SILENT) && waited < ENDING_SECONDS) {
-            if (waited == 0)
-                log_waiting(run, &owner, verdict);
-            ckpt_claim_clear(&owner);
-            return 1;
-        }
-        taken = verdict == OWNER_ALIVE ? refuse_start(run, &owner, own, err) : take_directory(run, &owner, err);
-        if (taken > 0)
-            log_takeover(run, &owner);
-        ckpt_claim_clear(&owner);
-    }
-    return taken > 0 ? 0 : taken < 0 ? -1 : error_set(err, CODE_IO, "%s: too many runs claim it", run->claim->dir);
+    if (found < 0)
+        return -1;
+    if (waited == 0)
+        watch->first_beat = owner.heartbeat;
+    if (found > 0)
+        verdict = judge_owner(watch, &owner, waited);
+    ckpt_claim_describe(who, sizeof who, &owner);
+    if (verdict == OWNER_ALIVE)
+        taken = refuse_start(run, who, &owner, err);
+    else if (verdict == OWNER_DEAD)
+        taken = take_directory(watch, &owner, err);
+    else if (waited == 0)
+        run_log(run, "waiting for %s to leave %s, or to refresh its heartbeat, which is %.0f s old by this clock", who,
+                watch->dir, silence);
+    if (taken > 0 && found > 0 && owner.released == 0)
+        run_log(run, "took over %s from %s, which ended without releasing it, %.0f s after its last heartbeat",
+                watch->dir, who, fmax(0, silence));
+    ckpt_claim_clear(&owner);
+    return taken > 0 ? 0 : taken < 0 ? -1 : 1;
 }
 
 /* ---- while it runs ----------------------------------------------------------------------------------------------- */
 
 static void end_keeper(struct claim_watch *watch)
 {
-    close(watch->to);
-    close(watch->from);
+    close(watch->channel);
     watch->keeper = 0;
     watch->asked = false;
 }
@@ -335,43 +247,24 @@ static void start_keeper(struct claim_watch *watch)
 {
     char claim[48], child[32];
     const char *arguments[] = {claim, child, watch->dir, NULL};
-    int in[2], out[2];
-    struct error ignored;
+    int ends[2];
 
     watch->started = clock_monotonic();
-    watch->length = 0;
-    if (pipe2(in, O_CLOEXEC) < 0)
+    watch->text[0] = '\0';
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return;
-    if (pipe2(out, O_CLOEXEC) < 0) {
-        close(in[0]);
-        close(in[1]);
-        return;
-    }
     snprintf(claim, sizeof claim, "--claim=%" PRIu64, watch->claim.number);
     snprintf(child, sizeof child, "--child=%d", (int)getpid());
-    ckptd_start(&watch->keeper, arguments, in[0], out[1], &ignored);
-    close(in[0]);
-    close(out[1]);
-    watch->to = in[1];
-    watch->from = out[0];
-    fcntl(watch->from, F_SETFL, O_NONBLOCK);
+    ckptd_start(&watch->keeper, arguments, ends[1], ends[1], NULL);
+    close(ends[1]);
+    watch->channel = ends[0];
     if (watch->keeper == 0)
         end_keeper(watch);
 }
 
-/* An empty line of its output says that the directory is still this run's; another one, how it was lost. */
-static void take_output(struct claim_watch *watch, const char *output, ssize_t length)
-{
-    for (ssize_t i = 0; i < length; i++)
-        if (output[i] == '\n')
-            watch->asked = false;
-        else if (watch->length + 1 < sizeof watch->text)
-            watch->text[watch->length++] = output[i];
-}
-
+/* Its output is an empty line for each look that found the directory to be still this run's, then how it was lost. */
 static void look_at_keeper(struct claim_watch *watch)
 {
-    char output[256];
     ssize_t got;
     int status = 0;
 
@@ -379,29 +272,33 @@ static void look_at_keeper(struct claim_watch *watch)
         start_keeper(watch);
     if (watch->keeper == 0)
         return;
-    while ((got = read(watch->from, output, sizeof output)) > 0)
-        take_output(watch, output, got);
-    if (got < 0)
+    while ((got = recv(watch->channel, watch->text, sizeof watch->text - 1, MSG_DONTWAIT)) > 0) {
+        watch->text[got] = '\0';
+        if (strcmp(watch->text, "\n") == 0)
+            watch->asked = false;
+    }
+    if (got < 0 && errno == EAGAIN)
         return;
     waitpid(watch->keeper, &status, 0); /* it has closed its output */
     end_keeper(watch);
-    watch->text[watch->length] = '\0';
     watch->lost = WIFEXITED(status) && WEXITSTATUS(status) == CODE_CONFIG;
-    if (watch->lost)
-        error_set(&watch->why, CODE_CONFIG, "%s", watch->text);
+}
+
+static bool command_keeper(const struct claim_watch *watch, char command)
+{
+    return send(watch->channel, &command, 1, MSG_NOSIGNAL) == 1;
 }
 
 /* Has the keeper look, and waits for its answer; but not while it owes an earlier one. */
 static void ask_to_look(struct claim_watch *watch)
 {
-    const char command = CLAIM_LOOK;
     double end = clock_monotonic() + LOOK_SECONDS;
 
-    if (watch->keeper == 0 || watch->asked || write(watch->to, &command, 1) != 1)
+    if (watch->keeper == 0 || watch->asked || !command_keeper(watch, CLAIM_LOOK))
         return;
     watch->asked = true;
     for (double left = LOOK_SECONDS; watch->asked && left > 0; left = end - clock_monotonic()) {
-        poll(&(struct pollfd){.fd = watch->from, .events = POLLIN}, 1, (int)(left * 1000) + 1);
+        poll(&(struct pollfd){.fd = watch->channel, .events = POLLIN}, 1, (int)(left * 1000) + 1);
         look_at_keeper(watch);
     }
 }
@@ -460,29 +357,30 @@ int run_claim_check(const struct run *run, struct error *err)
         ask_to_look(run->claim);
     if (!run_claim_is_lost(run))
         return 0;
-    *err = run->claim->why;
-    return -1;
+    return error_set(err, CODE_CONFIG, "%s", run->claim->text + strspn(run->claim->text, "\n"));
 }
 
 /* The keeper ends when it has done it, or when this process ends. */
-static void ask_keeper(struct claim_watch *watch, char command)
+static void release_directory(struct claim_watch *watch)
 {
     double end = clock_monotonic() + END_SECONDS;
 
-    if (write(watch->to, &command, 1) == 1)
+    if (command_keeper(watch, CLAIM_RELEASE))
         while (waitpid(watch->keeper, NULL, WNOHANG) == 0 && clock_monotonic() < end)
             clock_sleep(0.005);
-    end_keeper(watch);
 }
 
-void run_claim_stop(struct run *run, bool trained)
+void run_claim_stop(struct run *run, bool release)
 {
     struct claim_watch *watch = run->claim;
 
     if (!watch)
         return;
-    if (!run_claim_is_lost(run) && watch->keeper > 0)
-        ask_keeper(watch, !trained ? CLAIM_WITHDRAW : run->all_saved ? CLAIM_RELEASE : CLAIM_STAYS);
+    if (!run_claim_is_lost(run) && watch->keeper > 0) {
+        if (release)
+            release_directory(watch);
+        end_keeper(watch);
+    }
     ckpt_claim_clear(&watch->claim);
     free(watch);
     run->claim = NULL;

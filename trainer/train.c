@@ -284,7 +284,7 @@ int train(const struct job *job, struct comm *world, struct error *err)
     metrics_close(run.metrics);
     run_data_finish(&run);
     saver_destroy(run.saver);
-    run_claim_stop(&run, started);
+    run_claim_stop(&run, !started || run.all_saved);
     engine_destroy(run.engine);
     run_watch_stop(&run);
     return result;

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -25,70 +24,41 @@ static void serve_parent(pid_t parent)
         _exit(CODE_OK);
 }
 
-/* False if it cannot be read. If another run has the number, *claim is one that has lost the directory. */
-static bool read_claim(struct ckpt_claim *claim, const char *dir, uint64_t number, pid_t parent)
-{
-    struct error ignored;
-
-    if (ckpt_claim_read(dir, claim, &ignored) <= 0)
-        return false;
-    if (claim->number == number && claim->pid == (int)parent)
-        return true;
-    ckpt_claim_clear(claim);
-    *claim = (struct ckpt_claim){.number = number, .pid = (int)parent};
-    return true;
-}
-
-static void end_claim(const char *dir, struct ckpt_claim *claim, char command)
+/* A claim that has not been read yet cannot be written. */
+static void write_heartbeat(const char *dir, struct ckpt_claim *claim, char command)
 {
     struct error ignored;
 
     claim->heartbeat = clock_realtime();
-    claim->released = command == CLAIM_STAYS ? 0 : claim->heartbeat;
-    if (command == CLAIM_WITHDRAW)
-        ckpt_claim_withdraw(dir, claim, &ignored);
-    else
+    claim->released = command == CLAIM_RELEASE ? claim->heartbeat : 0;
+    if (claim->accepts > 0)
         ckpt_claim_refresh(dir, claim, &ignored);
 }
 
 int claim_keep(const char *dir, uint64_t number, pid_t parent)
 {
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    struct ckpt_claim claim = {.number = number};
     double beat = clock_monotonic() + BEAT_SECONDS;
-    struct ckpt_claim claim;
     struct error err;
-    bool known;
 
     serve_parent(parent);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    known = read_claim(&claim, dir, number, parent);
-    for (;;) {
-        struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
-        bool asked = poll(&input, 1, LOOK_MS) > 0;
-        char command;
-
-        if (asked && read(STDIN_FILENO, &command, 1) != 1)
-            return CODE_OK;
-        if (!known && !(known = read_claim(&claim, dir, number, parent))) {
-            if (asked && command != CLAIM_LOOK)
-                return CODE_OK;
-            if (asked)
-                puts("");
-            continue;
-        }
+    for (char command = 0;;) {
         if (ckpt_claim_check(dir, &claim, &err) > 0) { /* a directory that fails is reported by the saves */
-            puts(err.text);
+            fputs(err.text, stdout);
             return CODE_CONFIG;
         }
-        if (asked && command != CLAIM_LOOK) {
-            end_claim(dir, &claim, command);
-            return CODE_OK;
-        }
-        if (asked)
+        if (command == CLAIM_LOOK)
             puts("");
-        if (clock_monotonic() < beat)
-            continue;
-        beat = clock_monotonic() + BEAT_SECONDS;
-        claim.heartbeat = clock_realtime();
-        ckpt_claim_refresh(dir, &claim, &err);
+        if (command == CLAIM_RELEASE || clock_monotonic() >= beat) {
+            write_heartbeat(dir, &claim, command);
+            beat = clock_monotonic() + BEAT_SECONDS;
+        }
+        if (command == CLAIM_RELEASE)
+            return CODE_OK;
+        command = 0;
+        if (poll(&input, 1, LOOK_MS) > 0 && read(STDIN_FILENO, &command, 1) != 1)
+            return CODE_OK;
     }
 }

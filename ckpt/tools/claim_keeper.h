@@ -4,9 +4,9 @@
  *
  * It refreshes the heartbeat, and checks whether another run has taken the directory over: every two seconds, and when
  * it reads CLAIM_LOOK from its input, which it answers by an empty line. It ends
- *   - when it reads another of CLAIM_*, after the heartbeat was written once more;
- *   - at once when its input or its parent, the trainer, ends;
- *   - with CODE_CONFIG, when the directory is lost: the reason is a line on its output.
+ *   - when it reads CLAIM_RELEASE, and has released the directory;
+ *   - at once when its input or its parent, the trainer, ends: the claim stays as it is;
+ *   - with CODE_CONFIG, when the directory is lost: the reason is on its output.
  */
 #ifndef MUSTER_CKPT_TOOLS_CLAIM_KEEPER_H
 #define MUSTER_CKPT_TOOLS_CLAIM_KEEPER_H
@@ -14,12 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum {
-    CLAIM_LOOK = 'l',
-    CLAIM_STAYS = 's',    /* as if the run had been killed */
-    CLAIM_RELEASE = 'r',  /* the directory is free */
-    CLAIM_WITHDRAW = 'w', /* the directory is free, and the claim is removed (ckpt_claim_withdraw) */
-};
+enum { CLAIM_LOOK = 'l', CLAIM_RELEASE = 'r' };
 
 /* Returns the exit code. */
 int claim_keep(const char *dir, uint64_t number, pid_t parent);

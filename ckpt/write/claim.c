@@ -53,14 +53,9 @@ void ckpt_claim_attempt(char attempt[static CKPT_ATTEMPT_SIZE], uint64_t number)
 /* 0: none. */
 static uint64_t claim_of(const char *attempt)
 {
-    const char *dot = strrchr(attempt, '.');
-    char again[CKPT_ATTEMPT_SIZE] = "";
-    uint64_t number;
+    const char *mark = strstr(attempt, ATTEMPT_MARK);
 
-    if (!dot || sscanf(dot, ATTEMPT_MARK "%19" SCNu64, &number) != 1)
-        return 0;
-    ckpt_claim_attempt(again, number);
-    return strcmp(dot, again) == 0 ? number : 0;
+    return mark ? strtoull(mark + strlen(ATTEMPT_MARK), NULL, 10) : 0;
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
@@ -80,41 +75,11 @@ static const struct json_field claim_fields[] = {
     {"machine", FIELD_TEXT, JSON_PLACE(struct ckpt_claim, machine), false},
     {"pid", FIELD_INT, JSON_PLACE(struct ckpt_claim, pid), false},
     {"pid_started", FIELD_COUNT, JSON_PLACE(struct ckpt_claim, pid_started), false},
-    {"life", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, life), true},
     {"since", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, since), false},
     {"heartbeat", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, heartbeat), false},
     {"released", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, released), false},
     {0},
 };
-
-/* claim->keys as an array of its lines. */
-static json_t *write_keys(const struct ckpt_claim *claim)
-{
-    char *copy = strdup(claim->keys ? claim->keys : ""), *rest = copy, *line;
-    json_t *array = json_array();
-
-    while (rest && (line = strsep(&rest, "\n")))
-        if (*line)
-            json_array_append_new(array, json_text(line));
-    free(copy);
-    return array;
-}
-
-static char *read_keys(json_t *array)
-{
-    size_t room = 1, i;
-    json_t *line;
-    char *keys;
-
-    json_array_foreach(array, i, line) room += strlen(json_string_value(line) ? json_string_value(line) : "") + 1;
-    keys = calloc(1, room);
-    json_array_foreach(array, i, line) if (keys && json_is_string(line))
-    {
-        strcat(keys, json_string_value(line));
-        strcat(keys, "\n");
-    }
-    return keys;
-}
 
 static int write_claim(const struct directory *directory, const char *name, const struct ckpt_claim *claim,
                        struct error *err)
@@ -123,9 +88,9 @@ static int write_claim(const struct directory *directory, const char *name, cons
                              PACKAGE_VERSION);
 
     if (json_object_update_new(json, json_write_fields(claim_fields, claim)) < 0 ||
-        json_object_set_new(json, "keys", write_keys(claim)) < 0) {
+        json_object_set_new(json, "keys", claim->keys ? json_incref(claim->keys) : json_array()) < 0) {
         json_decref(json);
-        return error_set(err, CODE_IO, "%s/%s: out of memory, or a name that is not UTF-8", directory->path, name);
+        json = NULL;
     }
     return json_write_file(directory, name, json, JSON_INDENT(1), err);
 }
@@ -137,13 +102,12 @@ static int decode_claim(struct ckpt_claim *claim, const char *text, size_t bytes
     json_t *json = json_loadb(text, bytes, 0, &where);
     int result = json ? 0 : error_set(err, CODE_DATA, "not JSON");
 
+    json_object_del(json, "life"); /* which earlier releases wrote */
     if (json &&
-        (format_check(json, &claim_format, err) < 0 || format_check_members(json, claim_head, claim_fields, err) < 0)) {
+        (format_check(json, &claim_format, err) < 0 || format_check_members(json, claim_head, claim_fields, err) < 0))
         result = format_explain(json, &claim_format, err);
-    } else if (json) {
-        result = json_read_fields(json, claim_fields, claim, err);
-        claim->keys = read_keys(json_object_get(json, "keys"));
-    }
+    else if (json && (result = json_read_fields(json, claim_fields, claim, err)) == 0)
+        claim->keys = json_incref(json_object_get(json, "keys"));
     json_decref(json);
     return result;
 }
@@ -157,24 +121,19 @@ static int read_claim(const struct directory *directory, uint64_t number, struct
     size_t bytes = 0;
     char *text;
 
-    memset(claim, 0, sizeof *claim);
     name_claim(name, number);
     text = file_read(directory, name, MAX_BYTES, &bytes, &why);
     if (fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0) {
         free(text);
         return errno == ENOENT ? 0 : error_errno(err, CODE_IO, "%s/%s", directory->path, name);
     }
-    if (text && decode_claim(claim, text, bytes, &why) == 0)
-        why.code = CODE_OK;
+    if (text && decode_claim(claim, text, bytes, &why) < 0)
+        memset(claim, 0, sizeof *claim);
     free(text);
-    if (why.code == CODE_CONFIG || why.code == CODE_IO) {
-        ckpt_claim_clear(claim);
+    if (why.code == CODE_CONFIG || why.code == CODE_IO)
         return error_set(err, why.code, "%s/%s: %s", directory->path, name, why.text);
-    }
-    if (why.code == CODE_DATA) {
-        ckpt_claim_clear(claim);
+    if (why.code == CODE_DATA)
         claim->heartbeat = claim->since = (double)info.st_mtime;
-    }
     claim->number = number;
     claim->user = info.st_uid;
     return 1;
@@ -229,7 +188,7 @@ int ckpt_claim_read(const char *dir, struct ckpt_claim *owner, struct error *err
 
 void ckpt_claim_clear(struct ckpt_claim *claim)
 {
-    free(claim->keys);
+    json_decref(claim->keys);
     memset(claim, 0, sizeof *claim);
 }
 
@@ -251,59 +210,31 @@ void ckpt_claim_describe(char *text, size_t size, const struct ckpt_claim *claim
 }
 
 /* Fills *err, and returns 1. */
-static int explain_loss(const struct directory *directory, uint64_t number, const struct ckpt_claim *owner,
-                        struct error *err)
+static int explain_loss(const char *dir, uint64_t number, const struct ckpt_claim *owner, struct error *err)
 {
     char text[256];
 
     ckpt_claim_describe(text, sizeof text, owner);
     error_set(err, CODE_CONFIG,
-              "%s belongs to %s: the run of owner-%" PRIu64 ".json has lost it, and saves nothing more",
-              directory->path, text, number);
+              "%s belongs to %s: the run of owner-%" PRIu64 ".json has lost it, and saves nothing more", dir, text,
+              number);
     return 1;
 }
 
-static bool is_same_claim(const struct ckpt_claim *owner, const struct ckpt_claim *claim)
+int ckpt_claim_check(const char *dir, struct ckpt_claim *claim, struct error *err)
 {
-    return owner->number == claim->number &&
-           (owner->pid == 0 || claim->pid == 0 || /* damaged, or not known */
-            (owner->pid == claim->pid && owner->since == claim->since));
-}
+    struct ckpt_claim owner, earlier = *claim;
+    int result = ckpt_claim_read(dir, &owner, err);
 
-int ckpt_claim_check(const char *dir, const struct ckpt_claim *claim, struct error *err)
-{
-    struct directory directory;
-    struct ckpt_claim owner;
-    int result;
-
-    if (directory_open(&directory, NULL, dir, err) < 0)
-        return -1;
-    result = read_owner(&directory, &owner, err);
-    if (result > 0)
-        result = is_same_claim(&owner, claim) ? 0 : explain_loss(&directory, claim->number, &owner, err);
-    else if (result < 0 && err && err->code == CODE_CONFIG) /* of a later release */
-        result = 1;
+    if (result < 0)
+        return err->code == CODE_CONFIG ? 1 : -1; /* of a later release */
+    result = result > 0 && owner.number != claim->number ? explain_loss(dir, claim->number, &owner, err) : 0;
+    if (owner.number == claim->number && owner.accepts > 0) {
+        *claim = owner;
+        owner = earlier;
+    }
     ckpt_claim_clear(&owner);
-    directory_close(&directory);
     return result;
-}
-
-#define SKEW_SECONDS 5 /* of the clocks of two runs' nodes */
-
-/*
- * Whether the attempt is of a run that had this number before the directory was emptied. An attempt's name has the time
- * and the process id of rank 0 (trainer/save.c).
- */
-static bool is_of_earlier_life(const char *attempt, uint64_t number, const struct ckpt_claim *owner)
-{
-    unsigned long long nanoseconds;
-    unsigned pid;
-
-    if (sscanf(attempt, "%16llx-%x.", &nanoseconds, &pid) != 2)
-        return false;
-    if (number == owner->number)
-        return owner->pid > 0 && pid != (unsigned)owner->pid;
-    return (double)nanoseconds * 1e-9 + SKEW_SECONDS < owner->life;
 }
 
 int claim_check_attempt(const struct directory *parent, const char *attempt, struct error *err)
@@ -319,9 +250,7 @@ int claim_check_attempt(const struct directory *parent, const char *attempt, str
         result = error_set(err, CODE_IO, "%s/owner-%" PRIu64 ".json: is damaged: whose saves it accepts is unknown",
                            parent->path, owner.number);
     else if (result > 0)
-        result = number < owner.accepts || is_of_earlier_life(attempt, number, &owner)
-                     ? explain_loss(parent, number, &owner, err)
-                     : 0;
+        result = number < owner.accepts ? explain_loss(parent->path, number, &owner, err) : 0;
     ckpt_claim_clear(&owner);
     return result;
 }
@@ -437,22 +366,6 @@ int ckpt_claim_refresh(const char *dir, const struct ckpt_claim *claim, struct e
         return -1;
     name_claim(name, claim->number);
     result = write_claim(&directory, name, claim, err);
-    directory_close(&directory);
-    return result;
-}
-
-int ckpt_claim_withdraw(const char *dir, const struct ckpt_claim *claim, struct error *err)
-{
-    char name[FILE_NAME_SIZE];
-    struct directory directory;
-    int result;
-
-    if (claim->number > 1)
-        return ckpt_claim_refresh(dir, claim, err);
-    if (directory_open(&directory, NULL, dir, err) < 0)
-        return -1;
-    name_claim(name, claim->number);
-    result = unlinkat(directory.fd, name, 0) < 0 ? error_errno(err, CODE_IO, "%s/%s", dir, name) : 0;
     directory_close(&directory);
     return result;
 }

@@ -97,7 +97,7 @@ only_slurm() {
     long_steps
     submit first
     first=$JOB
-    eventually 60 test -e ckpt/owner-1.json
+    eventually 60 claimed pid
     scancel "$first"
     eventually 60 ended "$first"
     claim machine elsewhere heartbeat "$(date +%s)" # fresh: only Slurm knows that it is dead
@@ -111,7 +111,7 @@ only_slurm() {
     submit first
     first=$JOB
     eventually 60 saved first
-    kill -KILL "$(python3 -c 'import json; print(json.load(open("ckpt/owner-1.json"))["pid"])')"
+    kill -KILL "$(claimed pid)"
     gone() { [ -z "$(squeue -h -s "$first.0" -o %i)" ]; }
     eventually 30 gone
     claim machine elsewhere heartbeat "$(date +%s)"
@@ -125,7 +125,7 @@ only_slurm() {
     long_steps
     submit first --requeue
     first=$JOB
-    eventually 60 test -e ckpt/owner-1.json
+    eventually 60 claimed pid
     scontrol requeuehold "$first"
     waits() { [ "$(state "$first")" = PENDING ]; }
     eventually 60 waits

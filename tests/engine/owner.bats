@@ -29,6 +29,7 @@ no_drainer() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
 owner() {
     local log=$1
     shift
+    rm -f "$log"
     env "$@" muster-train job.cfg >"$log" 2>&1 3>&- &
     first=$!
     eventually 30 grep -q '^checkpoint of step 20 saved in ' "$log"
@@ -95,10 +96,11 @@ nothing_moves() {
     wait "$first" || [ $? -eq 75 ]
     first=
     # It released the directory: the next run starts at once, and takes nothing over.
+    number=$(number)
     next 75
     grep -q '^resumed from ' log
     [ "$(grep -c 'took over' log)" -eq 0 ]
-    [ "$(ls ckpt/owner-*)" = ckpt/owner-2.json ]
+    [ "$(number)" -eq $((number + 1)) ]
 }
 
 # bats test_tags=quick
@@ -111,12 +113,10 @@ nothing_moves() {
     grep -q '^resumed from ' log
     # What it was writing when it was killed is no claim.
     first=
-    touch ckpt/owner-3.json.0123456789abcdef.tmp
+    touch "ckpt/owner-$(($(number) + 1)).json.0123456789abcdef.tmp"
     next 75
-    [ "$(ls ckpt/owner-*)" = ckpt/owner-3.json ]
+    [ "$(ls ckpt/owner-*)" = "ckpt/owner-$(number).json" ]
 }
-
-field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
 
 @test "after a reboot without Slurm, the same job file adopts its staged saves, another one does not" {
     owner a
@@ -124,11 +124,12 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     wait "$first" || true
     first=
     claim machine before-the-reboot released 1
+    number=$(number)
     next 75
-    [ "$(field ckpt/owner-2.json accepts)" -eq 1 ]
+    [ "$(claimed accepts)" -eq "$number" ]
     claim machine before-the-reboot
     ends 75 muster-train job.cfg --set report.minutes=0.01 --set optimizer.weight_decay=0.2
-    [ "$(field ckpt/owner-3.json accepts)" -eq 3 ]
+    [ "$(claimed accepts)" -eq $((number + 2)) ]
 }
 
 @test "a run that leaves a save to an epilog does not release the directory" {
@@ -137,26 +138,27 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     ends 75 env LD_PRELOAD="$shim" SHIM_PROGRAM=muster-ckptd SHIM_ROOT="$DIR/ckpt" SHIM_FAIL=fallocate:1:ENOSPC+ \
         muster-train job.cfg --set report.minutes=0.01 --set checkpoint.last_seconds=1
     grep -q 'stays in' log
-    [ "$(field ckpt/owner-1.json released)" = 0.0 ]
+    [ "$(claimed released)" = 0.0 ]
     next 75
     grep -q '^took over ' log
-    [ "$(field ckpt/owner-2.json released)" != 0.0 ]
+    [ "$(claimed released)" != 0.0 ]
 }
 
 @test "of four runs started at once, exactly one trains" {
     for k in 1 2 3 4; do
         (
             code=0
-            timeout 60 muster-train job.cfg --set report.minutes=0.1 --set report.metrics= >"log.$k" 2>&1 || code=$?
+            timeout 60 muster-train job.cfg --set report.metrics= >"log.$k" 2>&1 || code=$?
             echo $code >"code.$k"
         ) 3>&- &
     done
+    eventually 60 eval '[ "$(ls code.? | wc -l)" -eq 3 ] && grep -q iteration log.?'
+    kill -TERM "$(claimed pid)"
     wait
     cat log.*
     [ "$(cat code.? | sort | xargs)" = "75 78 78 78" ]
-    [ "$(cat log.? | grep -c 'iteration ')" -gt 0 ]
-    [ "$(cat log.? | grep -l 'starting from initial weights' log.? | wc -l)" -eq 1 ]
-    [ "$(ls ckpt/owner-*)" = ckpt/owner-1.json ]
+    [ "$(grep -l 'starting from initial weights' log.? | wc -l)" -eq 1 ]
+    [ "$(ls ckpt/owner-* | wc -l)" -eq 1 ]
 }
 
 # bats test_tags=quick
@@ -170,7 +172,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     first=
     cat a
     [ "$status" -eq 78 ]
-    grep -q "^muster-train: $DIR/ckpt belongs to job 4711 (restart 1) .*: the run of owner-1.json has lost it, and saves nothing more\$" a
+    grep -q "^muster-train: $DIR/ckpt belongs to job 4711 (restart 1) .*: the run of owner-[0-9]*.json has lost it, and saves nothing more\$" a
     # An earlier run that comes back late is refused, whatever became of the later one's process.
     claim released 0
     ends 78 env "${job[@]}" SLURM_RESTART_COUNT=0 muster-train job.cfg
@@ -184,6 +186,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
         owner a
         kill -STOP "$first"
         eventually 20 nothing_moves
+        number=$(number)
         later 5
         muster-ckpt list ckpt | tail -n +2 | sort >before
         kill -CONT "$first"
@@ -193,12 +196,11 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
         cat a
         [ "$status" -eq 78 ]
         # It is noticed by the claim's own thread, or by a save, whichever is first.
-        [ "$(grep -c "^muster-train: \(checkpoint of step [0-9]* failed: \)\?$DIR/ckpt belongs to job 5 .*: the run of owner-1.json has lost it, and saves nothing more\$" a)" -eq 1 ]
+        [ "$(grep -c "^muster-train: \(checkpoint of step [0-9]* failed: \)\?$DIR/ckpt belongs to job 5 .*: the run of owner-$number.json has lost it, and saves nothing more\$" a)" -eq 1 ]
         eventually 20 no_drainer
         # It may have been stopped between a commit and the removal of old checkpoints.
         [ -z "$(muster-ckpt list ckpt | tail -n +2 | sort | diff before - | grep '^>')" ]
-        [ -e ckpt/owner-2.json ] # not touched by the one that lost
-        grep -q '"job": "5"' ckpt/owner-2.json
+        grep -q '"job": "5"' "ckpt/owner-$((number + 1)).json" # not touched by the one that lost
     done
 }
 
@@ -211,14 +213,14 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
         eventually 20 nothing_moves
         rm -rf ckpt/* ckpt/.trash
         kill -CONT "$first"
-        ends 75 muster-train job.cfg --set optimizer.lr=1e-3 --set report.minutes=0.1 --set report.metrics=
+        ends 75 muster-train job.cfg --set optimizer.lr=1e-3 --set report.minutes=0.03 --set report.metrics=
         saved=$(sed -n 's/^stopped at step //p' log)
         status=0
         wait "$first" || status=$?
         first=
         cat a
         [ "$status" -eq 78 ]
-        grep -Eq "^muster-train: (checkpoint of step [0-9]+ failed: )?$DIR/ckpt belongs to process .* the run of owner-1.json has lost it" a
+        grep -Eq "^muster-train: (checkpoint of step [0-9]+ failed: )?$DIR/ckpt belongs to process .* the run of owner-[0-9]*.json has lost it" a
         muster-ckpt verify ckpt
         [ "$(muster-ckpt list ckpt | awk '$1 ~ /^[0-9]+$/ { print $1 }' | sort -n | tail -n 1)" = "$saved" ]
     done
@@ -246,48 +248,6 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
     rm -rf stage/muster-*-1.*
 }
 
-@test "without Slurm, the heartbeat decides whether a run on another host is alive" {
-    next 75
-    claim released 0 machine "another one" heartbeat "$(($(date +%s) - 30))"
-    ends 78 muster-train job.cfg
-    refused 'process [0-9]* on '
-    claim heartbeat "$(($(date +%s) - 90))"
-    next 75
-    grep -q '^took over .* [0-9]* s after its last heartbeat$' log
-    # A file that is no claim any more counts by its age.
-    echo '{' >ckpt/owner-2.json
-    ends 78 muster-train job.cfg
-    refused 'an unknown run'
-    touch -d '2 minutes ago' ckpt/owner-2.json
-    next 75
-    grep -q '^took over .* from an unknown run ' log
-}
-
-@test "a run on another host with a wrong clock counts as alive while its heartbeat changes" {
-    for off in -7200 7200; do
-        rm -rf ckpt
-        next 75
-        claim released 0 machine "another one" heartbeat "$(($(date +%s) + off))"
-        (sleep 5; claim heartbeat "$(($(date +%s) + off))") 3>&- &
-        ends 78 muster-train job.cfg
-        wait
-        grep -q '^waiting 22 s to see whether process [0-9]* on .* still writes to ' log
-        sed -i '/^muster-train: /!d' log
-        refused 'process [0-9]* on '
-    done
-    next 75 # nobody changes it any more, though it is of the future
-    grep -q '^took over .* 0 s after its last heartbeat$' log
-}
-
-@test "a claim in another release's format is refused with 78, names both releases, and is kept" {
-    next 75
-    sed -i 's/"version": 1/"version": 2/; s/"muster": "/"muster": "9./' ckpt/owner-1.json
-    md5sum ckpt/owner-* >before
-    ends 78 muster-train job.cfg
-    grep -q '/owner-1.json: format version 2 is unknown (written by muster 9\.[0-9.]* in format 2; this is muster [0-9.]*, which knows format 1)' log
-    md5sum ckpt/owner-* | diff before -
-}
-
 # squeue JOB-LINE STEP-LINE: what a squeue prints; "-" stands for an unknown job, "" for a slurmctld that is down
 squeue_says() {
     mkdir -p bin
@@ -301,6 +261,73 @@ esac
 case "\$*" in *--steps=*) [ -z "$2" ] || echo "step $2" ;; *) echo "$1" ;; esac
 SH
     chmod +x bin/squeue
+}
+
+# beside CASE COMMAND...: in CASE, in a copy of ckpt, COMMAND changes the claim; then a run starts in the background
+beside() {
+    mkdir "$1"
+    cp -r ckpt "$1"
+    cd "$1"
+    "${@:2}"
+    timeout 60 muster-train ../job.cfg --set report.minutes=0.01 --set checkpoint.dir="$PWD/ckpt" --set report.metrics= \
+        --set checkpoint.stage= >log 2>&1 </dev/null 3>&- || echo "code $?" >>log &
+    cd ..
+}
+
+damage() {
+    echo '{' >"$(ls ckpt/owner-*)"
+    touch -d "$1" ckpt/owner-*
+}
+
+@test "without Slurm, the heartbeat decides whether a run on another host is alive" {
+    next 75
+    claim released 0 machine "another one" heartbeat "$(($(date +%s) - 30))"
+    ends 78 muster-train job.cfg
+    refused 'process [0-9]* on '
+    beside old claim heartbeat "$(($(date +%s) - 90))"
+    beside of_the_future claim heartbeat "$(($(date +%s) + 7200))"
+    # A file that is no claim any more counts by its age.
+    beside damaged damage '2 minutes ago'
+    # Slurm does not answer.
+    squeue_says "" ""
+    SLURM_CLUSTER_NAME=here SLURM_JOB_ID=20 PATH="$DIR/bin:$PATH" \
+        beside of_a_job claim heartbeat 1000000000 job 12 cluster here
+    damage now
+    ends 78 muster-train job.cfg
+    refused 'an unknown run'
+    wait
+    tail */log
+    [ "$(grep -c '^code 75$' */log | grep -c ':1$')" -eq 4 ]
+    [ "$(cat */log | grep -c '^waiting for .* to leave .*/ckpt, or to refresh its heartbeat, which is -\?[0-9]* s old')" -eq 4 ]
+    grep -q '^took over .* from process .* [0-9]* s after its last heartbeat$' old/log
+    grep -q '^took over .* 0 s after its last heartbeat$' of_the_future/log
+    grep -q '^took over .* from an unknown run ' damaged/log
+    grep -q '^took over .* from job 12 ' of_a_job/log
+}
+
+@test "a run on another host with a wrong clock counts as alive while its heartbeat changes" {
+    next 75
+    claim released 0 machine "another one"
+    for off in -7200 7200; do
+        beside "by$off" claim heartbeat "$(($(date +%s) + off))"
+    done
+    eventually 30 eval '[ "$(cat by*/log | grep -c "^waiting for process [0-9]* on .* to leave ")" -eq 2 ]'
+    for off in -7200 7200; do
+        (cd "by$off" && claim heartbeat "$(($(date +%s) + off + 1))")
+    done
+    wait
+    cat by*/log
+    [ "$(grep -c '^code 78$' by*/log | grep -c ':1$')" -eq 2 ]
+    [ "$(cat by*/log | grep -c 'belongs to process [0-9]* on .* which has not ended')" -eq 2 ]
+}
+
+@test "a claim in another release's format is refused with 78, names both releases, and is kept" {
+    next 75
+    sed -i 's/"version": 1/"version": 2/; s/"muster": "/"muster": "9./' ckpt/owner-*
+    md5sum ckpt/owner-* >before
+    ends 78 muster-train job.cfg
+    grep -q '/owner-[0-9]*.json: format version 2 is unknown (written by muster 9\.[0-9.]* in format 2; this is muster [0-9.]*, which knows format 1)' log
+    md5sum ckpt/owner-* | diff before -
 }
 
 @test "running, suspended and requeued jobs count as alive, ended or unknown jobs and ended steps do not" {
@@ -325,8 +352,6 @@ SH
     revive
     squeue_says "" ""
     ends 78 env "${here[@]}" SLURM_JOB_ID=20 muster-train job.cfg
-    claim heartbeat 1000000000
-    next 75 "${here[@]}" SLURM_JOB_ID=20
     # Another cluster's jobs are not asked for.
     revive
     claim cluster there
@@ -341,7 +366,7 @@ SH
     env SLURM_CLUSTER_NAME=here SLURM_JOB_ID=20 PATH="$DIR/bin:$PATH" muster-train job.cfg --set report.minutes=0.01 \
         >a 2>&1 3>&- &
     first=$!
-    eventually 30 grep -q '^waiting for job 12, which is ending, to leave ' a
+    eventually 30 grep -q '^waiting for job 12 (restart 0) .* to leave ' a
     squeue_says COMPLETED ""
     wait "$first" || [ $? -eq 75 ]
     first=

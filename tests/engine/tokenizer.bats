@@ -32,7 +32,7 @@ refused() {
     grep -qx "tokenizer: $DIR/train.tokenizer, WordPiece, 8 tokens" "$DIR/log"
     cmp "$DIR/train.tokenizer/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
     ls "$DIR/ckpt" | grep -v step- >"$DIR/names"
-    [ "$(grep -c . "$DIR/names")" -eq "$(grep -cx 'latest\|tokenizer\|owner-1.json' "$DIR/names")" ]
+    [ "$(grep -c . "$DIR/names")" -eq "$(grep -cx 'latest\|tokenizer\|owner-[0-9]*.json' "$DIR/names")" ]
     muster-ckpt list "$DIR/ckpt" >"$DIR/list"
     cat "$DIR/list"
     [ "$(wc -l <"$DIR/list")" -eq 3 ]
