@@ -118,17 +118,21 @@ stopped_with_75() {
     # The other's is a checkpoint of this very run's, of a step that it has yet to come to.
     ranks 1 muster-train "$DIR/job.cfg" --set batch.steps=900 --set checkpoint.dir="$DIR/far" --set report.metrics= >"$DIR/log"
     for stage in /dev/shm ""; do
-        rm -rf "$DIR/ckpt"
-        ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=800 --set checkpoint.every=50 --set checkpoint.keep=0 \
-            --set checkpoint.stage="$stage" --set report.metrics="$DIR/m" >"$DIR/log" 3>&- &
-        eventually 30 test -e "$DIR/ckpt/step-00000100"
+        rm -rf "$DIR/ckpt" "$DIR/log"
+        start_ranks 2 --set batch.steps=100000 --set checkpoint.every=20 --set checkpoint.keep=0 \
+            --set checkpoint.stage="$stage" --set report.metrics="$DIR/m" --set report.kill_file="$DIR/stop"
+        eventually 30 test -e "$DIR/ckpt/step-00000040"
         mv "$DIR/far/step-00000900" "$DIR/ckpt/"
-        wait $!
+        said='has a checkpoint of step 900, and this run is at step .*[.] Another job saves there'
+        eventually 30 grep -q "$said" "$DIR/log"
+        more() { [ "$(sed "1,/$said/d" "$DIR/log" | grep -c '^checkpoint of step [0-9]* saved')" -ge 3 ]; }
+        eventually 30 more
+        touch "$DIR/stop"
+        stopped_with_75
         cat "$DIR/log"
         mv "$DIR/ckpt/step-00000900" "$DIR/far/"
-        [ "$(grep -c 'has a checkpoint of step 900, and this run is at step .*[.] Another job saves there' "$DIR/log")" -eq 1 ]
-        grep -qx 'done at step 800' "$DIR/log"
-        rm -f "$DIR"/m*
+        [ "$(grep -c "$said" "$DIR/log")" -eq 1 ]
+        rm -f "$DIR"/m* "$DIR/stop"
     done
 }
 
@@ -170,7 +174,7 @@ handled_anywhere() {
 }
 
 @test "no thread handles signals asynchronously, and a flood of signals stops the run as one does" {
-    start_ranks 2 --set batch.steps=100000 --set batch.global_batch=6144 --set batch.micro_batch=64 \
+    start_ranks 2 --set batch.steps=100000 --set batch.global_batch=1536 --set batch.micro_batch=64 \
         --set model.hidden=128 --set checkpoint.dir="$DIR/ckpt"
     wait_steps 1
     processes=$(pgrep -f "^muster-train $DIR/job.cfg")
@@ -233,7 +237,8 @@ handled_anywhere() {
         >"$DIR/log"
     grep -q 'skipped a checkpoint: .*step-00000020.*shard-00001-of-00002' "$DIR/log"
     grep -q 'at step 10' "$DIR/log"
-    # In its own directory the broken one makes room for the same step, done again.
+    # In its own directory the broken one makes room for the same step, done again. All ranks find damage: no retries.
+    truncate -s -4096 "$DIR/ckpt/step-00000020/shard-00000-of-00002.safetensors"
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=20 --set checkpoint.every=10 >"$DIR/log"
     muster-ckpt verify "$DIR/ckpt/step-00000020"
     [ -d "$DIR/ckpt/step-00000020.broken" ]
@@ -288,7 +293,7 @@ handled_anywhere() {
     [ "$(grep -c "is not used" "$DIR/log")" -eq 0 ]
     grep -qx "nothing is left to train: batch.steps = 12, counted from the first start of the run" "$DIR/log"
     for step in 15 10; do # one that is not there, one that is damaged: there are others, which were not meant
-        truncate -s -4096 "$DIR/ckpt/step-00000010/shard-00001-of-00002.safetensors"
+        truncate -s -4096 "$DIR"/ckpt/step-00000010/shard-*.safetensors
         code=0
         from "$DIR/ckpt/step-000000$step" --set checkpoint.dir="$DIR/none" >"$DIR/log" 2>&1 || code=$?
         cat "$DIR/log"

@@ -47,7 +47,7 @@ larger() {
 @test "with a slow drain, staged memory is bounded, training continues and all checkpoints are whole" {
     larger
     local most=0 now
-    ranks 2 muster-train job.cfg --set checkpoint.every=1 --set batch.steps=100000 --set checkpoint.drain_mib=40 \
+    ranks 2 muster-train job.cfg --set checkpoint.every=1 --set batch.steps=100000 --set checkpoint.drain_mib=80 \
         --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
     background=$!
     until [ "$(grep -c '^checkpoint of step [0-9]* saved in ' log)" -ge 24 ]; do
@@ -176,7 +176,7 @@ larger() {
 
 @test "a muster-ckptd that is killed is restarted" {
     larger
-    ranks 2 muster-train job.cfg --set checkpoint.drain_mib=10 >log 2>&1 3>&- &
+    ranks 2 muster-train job.cfg --set checkpoint.drain_mib=20 >log 2>&1 3>&- &
     background=$!
     eventually 30 pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null
     eventually 30 grep -q 'iteration       10' log
@@ -223,7 +223,7 @@ larger() {
 
 @test "a stage whose name is a symbolic link is not used" {
     larger
-    ranks 2 muster-train job.cfg --set checkpoint.drain_mib=20 >log 2>&1 3>&- &
+    ranks 2 muster-train job.cfg --set checkpoint.drain_mib=40 >log 2>&1 3>&- &
     background=$!
     there() { name=$(ls stage | head -n 1); [ -n "$name" ]; }
     eventually 30 there
@@ -298,7 +298,7 @@ saved() {
 
 @test "a last save whose directory is removed during the drain is written again directly" {
     larger
-    ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=10 --set checkpoint.drain_mib=8 \
+    ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=10 --set checkpoint.drain_mib=16 \
         --set checkpoint.last_seconds=30 >log 2>&1 3>&- &
     background=$!
     begun() { [ -n "$(ls -d ckpt/step-*.partial 2>/dev/null)" ]; }
@@ -316,7 +316,7 @@ saved() {
 @test "a last save that cannot be drained is not written beneath a missing mount" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=10 --set checkpoint.drain_mib=8 \
-        --set checkpoint.last_seconds=8 >log 2>&1 3>&- &
+        --set checkpoint.last_seconds=3 >log 2>&1 3>&- &
     background=$!
     begun() { [ -n "$(ls -d ckpt/step-*.partial 2>/dev/null)" ]; }
     eventually 30 begun
@@ -374,7 +374,7 @@ ends_with() {
 }
 
 @test "a run whose checkpoint directory fails waits no longer than the job's time limit" {
-    ends_with 75 100000 SLURM_JOB_END_TIME=$(($(date +%s) + 25))
+    ends_with 75 100000 SLURM_JOB_END_TIME=$(($(date +%s) + 18))
 }
 
 @test "a run whose time limit was extended still waits for its checkpoint directory" {
@@ -408,7 +408,8 @@ ends_with() {
     background=
     rm -rf ckpt/step-00000040.*                   # what the drain has begun is not to be found
     # A later save takes longer than that to drain, and does get on.
-    ranks 2 muster-train job.cfg --set checkpoint.last_seconds=2 --set checkpoint.drain_mib=4 >log 2>&1 || status=$?
+    ranks 2 muster-train job.cfg --set checkpoint.every=0 --set checkpoint.last_seconds=2 --set checkpoint.drain_mib=6 \
+        >log 2>&1 || status=$?
     cat log
     [ "${status:-0}" -eq 0 ]
     grep -q '^saves that an earlier run staged are not drained yet; muster-ckptd tries again .*has been removed' log
