@@ -4,7 +4,8 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <stdio.h>
+#include <stdbool.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int io_write_all(int fd, const void *data, size_t bytes)
@@ -52,4 +53,25 @@ int io_sync_parent(const char *path)
     result = fsync(fd);
     close(fd);
     return result;
+}
+
+FILE *io_create_file(const char *path, struct error *err)
+{
+    FILE *out = fopen(path, "we");
+
+    if (!out)
+        error_errno(err, CODE_IO, "cannot create %s", path);
+    return out;
+}
+
+int io_close_file(FILE *out, const char *path, int rc, struct error *err)
+{
+    bool failed = ferror(out);
+    struct stat found;
+
+    if ((fclose(out) != 0 || failed) && rc == 0)
+        rc = error_errno(err, CODE_IO, "cannot write %s", path);
+    if (rc < 0 && lstat(path, &found) == 0 && S_ISREG(found.st_mode))
+        unlink(path);
+    return rc;
 }

@@ -1,21 +1,59 @@
 #include "common/svg.h"
 
-#include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "common/text.h"
 
-static const char FONT[] =
-    "font-family=\"'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif\"";
+/* The curves have Okabe and Ito's colours, which colour-blind readers can distinguish. */
+static const char STYLE[] =
+    "text{font-family:'Helvetica Neue',Helvetica,Arial,'Liberation Sans','DejaVu Sans',sans-serif}\n"
+    "text{font-size:12px;fill:#1f2933}\n"
+    "text.title{font-size:18px;font-weight:600}\n"
+    "text.key,text.tick,text.left{fill:#5f6b76}\n"
+    "text.tick,text.name,text.small{text-anchor:middle}\n"
+    "text.left,text.mark-left{text-anchor:end}\n"
+    "text.name{font-weight:600}\n"
+    "text.small{font-size:10.5px}\n"
+    "text.mark,text.mark-left{font-size:11px;fill:#3e4c59}\n"
+    "path{fill:none;stroke-linejoin:round;stroke-linecap:round}\n"
+    ".grid{stroke:#e6e9ec}\n"
+    ".axis,.wire{stroke:#9aa5b1}\n"
+    ".train{stroke:#0072b2;stroke-width:1.8}\n"
+    ".under{stroke:#5ab0ea;stroke-width:3.2}\n"
+    ".reference{stroke:#1f2933;stroke-width:1.1;stroke-dasharray:5 4;stroke-linecap:butt}\n"
+    ".valid{fill:#d55e00;stroke:#fff;stroke-width:1.2}\n"
+    "line.mark{stroke:#7b8794;stroke-dasharray:2 3}\n"
+    ".frame{fill:none;stroke:#3e4c59}\n";
 
-void svg_begin(FILE *out, double width, double height, const char *title)
+/* Writes text for XML. */
+static void put_escaped(FILE *out, const char *text)
+{
+    while (*text) {
+        size_t bytes = text_utf8_length(text);
+        const char *special = strchr("&<>\"", *text);
+
+        if (!bytes || (bytes == 1 && ((unsigned char)*text < 0x20 || *text == 0x7f)) ||
+            (bytes == 3 && (memcmp(text, "\xef\xbf\xbe", 3) == 0 || memcmp(text, "\xef\xbf\xbf", 3) == 0)))
+            fputc('?', out); /* XML allows no control characters, U+FFFE and U+FFFF */
+        else if (special)
+            fprintf(out, "&#%d;", *special);
+        else
+            fwrite(text, 1, bytes, out);
+        text += bytes ? bytes : 1;
+    }
+}
+
+void svg_begin(FILE *out, double width, double height, double left, const char *title)
 {
     fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" viewBox=\"0 0 %g %g\" %s>\n",
-            width, height, width, height, FONT);
+    fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" viewBox=\"0 0 %g %g\">\n", width,
+            height, width, height);
     fprintf(out, "<title>");
-    svg_escape(out, title);
-    fprintf(out, "</title>\n");
+    put_escaped(out, title);
+    fprintf(out, "</title>\n<style>\n%s</style>\n", STYLE);
+    svg_rect(out, 0, 0, width, height, "fill=\"#ffffff\"");
+    svg_text(out, left, 34, "title", "%s", title);
 }
 
 void svg_end(FILE *out)
@@ -23,110 +61,25 @@ void svg_end(FILE *out)
     fprintf(out, "</svg>\n");
 }
 
-/* ---- text ---- */
-
-/* The length of the character at text if it is UTF-8 that XML allows, else 0. */
-static size_t character_bytes(const char *text)
+void svg_rect(FILE *out, double x, double y, double width, double height, const char *attributes)
 {
-    size_t bytes = text_utf8_length(text);
-
-    if ((bytes == 1 && ((unsigned char)*text < 0x20 || *text == 0x7f)) ||
-        (bytes == 3 && (memcmp(text, "\xef\xbf\xbe", 3) == 0 || memcmp(text, "\xef\xbf\xbf", 3) == 0)))
-        return 0; /* control characters, U+FFFE and U+FFFF */
-    return bytes;
+    fprintf(out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" %s/>\n", x, y, width, height, attributes);
 }
 
-void svg_escape(FILE *out, const char *text)
+void svg_line(FILE *out, double x1, double y1, double x2, double y2, const char *class)
 {
-    while (*text) {
-        size_t bytes = character_bytes(text);
-
-        if (!bytes)
-            fputc('?', out);
-        else if (*text == '&')
-            fputs("&amp;", out);
-        else if (*text == '<')
-            fputs("&lt;", out);
-        else if (*text == '>')
-            fputs("&gt;", out);
-        else if (*text == '"')
-            fputs("&quot;", out);
-        else
-            fwrite(text, 1, bytes, out);
-        text += bytes ? bytes : 1;
-    }
+    fprintf(out, "<line class=\"%s\" x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", class, x1, y1, x2, y2);
 }
 
-double svg_text_width(const char *text, double font_size)
+void svg_text(FILE *out, double x, double y, const char *class, const char *format, ...)
 {
-    double ems = 0.0;
+    char text[1024];
+    va_list args;
 
-    while (*text) {
-        size_t bytes = character_bytes(text);
-
-        ems += bytes > 2 ? 1.0 : 0.6; /* CJK and symbols; DejaVu Sans, the widest of the fonts, averages 0.58 */
-        text += bytes ? bytes : 1;
-    }
-    return ems * font_size;
-}
-
-void svg_text(FILE *out, double x, double y, enum svg_anchor anchor, const char *style, const char *text)
-{
-    static const char *const name[] = {[SVG_START] = "start", [SVG_MIDDLE] = "middle", [SVG_END] = "end"};
-
-    fprintf(out, "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"%s\" %s>", x, y, name[anchor], style);
-    svg_escape(out, text);
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(out, "<text class=\"%s\" x=\"%.2f\" y=\"%.2f\">", class, x, y);
+    put_escaped(out, text);
     fprintf(out, "</text>\n");
-}
-
-void svg_text_up(FILE *out, double x, double y, const char *style, const char *text)
-{
-    fprintf(out, "<text transform=\"translate(%.2f %.2f) rotate(-90)\" text-anchor=\"middle\" %s>", x, y, style);
-    svg_escape(out, text);
-    fprintf(out, "</text>\n");
-}
-
-/* ---- shapes ---- */
-
-void svg_rect(FILE *out, double x, double y, double width, double height, const char *style)
-{
-    fprintf(out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" %s/>\n", x, y, width, height, style);
-}
-
-void svg_line(FILE *out, double x1, double y1, double x2, double y2, const char *style)
-{
-    fprintf(out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" %s/>\n", x1, y1, x2, y2, style);
-}
-
-void svg_circle(FILE *out, double x, double y, double radius, const char *style)
-{
-    fprintf(out, "<circle cx=\"%.2f\" cy=\"%.2f\" r=\"%.2f\" %s/>\n", x, y, radius, style);
-}
-
-void svg_path_begin(struct svg_path *path, FILE *out, const char *style)
-{
-    *path = (struct svg_path){.out = out};
-    fprintf(out, "<path fill=\"none\" stroke-linejoin=\"round\" %s d=\"", style);
-}
-
-void svg_path_to(struct svg_path *path, double x, double y)
-{
-    if (!isfinite(x) || !isfinite(y)) {
-        path->down = 0;
-        return;
-    }
-    if (!path->down) /* and a line of length 0: round caps make it a dot, so that a single point is visible */
-        fprintf(path->out, "M%.2f %.2f", x, y);
-    fprintf(path->out, "L%.2f %.2f", x, y);
-    path->down = 1;
-}
-
-void svg_path_break(struct svg_path *path)
-{
-    path->down = 0;
-}
-
-void svg_path_end(struct svg_path *path)
-{
-    fprintf(path->out, "\"/>\n");
 }

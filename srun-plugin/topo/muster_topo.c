@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "common/job.h"
 #include "common/option.h"
 #include "common/text.h"
@@ -129,42 +129,22 @@ static struct order *read_all(const struct place_options *options, struct error 
     return order;
 }
 
-/* Removes what a failure left of a file, but not a device such as /dev/full. */
-static void remove_file(const char *path)
+static int write_svg(const char *path, const struct order *order, struct error *err)
 {
-    struct stat found;
+    FILE *out = io_create_file(path, err);
 
-    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
-        unlink(path);
+    return out ? io_close_file(out, path, place_svg(out, order, err), err) : -1;
 }
 
-static int put_hostfile(FILE *out, const struct order *order, struct error *err)
+static int write_hostfile(const char *path, const struct order *order, struct error *err)
 {
     char *text = order_hostfile(order, err);
+    FILE *out = text ? io_create_file(path, err) : NULL;
 
-    if (!text)
-        return -1;
-    fputs(text, out);
+    if (out)
+        fputs(text, out);
     free(text);
-    return 0;
-}
-
-static int write_file(const char *path, const struct order *order,
-                      int (*put)(FILE *out, const struct order *order, struct error *err), struct error *err)
-{
-    FILE *out = fopen(path, "we");
-    bool failed;
-    int rc;
-
-    if (!out)
-        return error_errno(err, CODE_IO, "cannot make %s", path);
-    rc = put(out, order, err);
-    failed = ferror(out);
-    if ((fclose(out) != 0 || failed) && rc == 0)
-        rc = error_errno(err, CODE_IO, "cannot write %s", path);
-    if (rc < 0)
-        remove_file(path);
-    return rc;
+    return out ? io_close_file(out, path, 0, err) : -1;
 }
 
 static int topo_place(int argc, char **argv, struct error *err)
@@ -180,9 +160,9 @@ static int topo_place(int argc, char **argv, struct error *err)
     if (rc == 0)
         rc = order_report_traffic(order, stdout, err);
     if (rc == 0 && options.svg)
-        rc = write_file(options.svg, order, place_svg, err);
+        rc = write_svg(options.svg, order, err);
     if (rc == 0 && options.hostfile)
-        rc = write_file(options.hostfile, order, put_hostfile, err);
+        rc = write_hostfile(options.hostfile, order, err);
     order_destroy(order);
     return rc;
 }

@@ -134,8 +134,8 @@ static void the_picture_shows_every_switch_and_node(void **state)
         snprintf(label, sizeof label, ">%s</text>", *name);
         assert_int_equal(count(text, label), 1);
     }
-    /* background, legend of 5, 3 switches, 5 frames, and 10 ranks in stripes: a stage on each node or two on some */
-    assert_in_range(count(text, "<rect "), 1 + 5 + 3 + 5 + 5, 1 + 5 + 3 + 5 + 10);
+    /* background, legend of 5, 5 frames, and 10 ranks in stripes: a stage on each node or two on some */
+    assert_in_range(count(text, "<rect "), 1 + 5 + 5 + 5, 1 + 5 + 5 + 10);
 }
 
 static void what_is_wrong_is_said(void **state)
@@ -167,7 +167,7 @@ static void what_is_wrong_is_said(void **state)
         {"place --nodes n1 --mesh tp=99999999", "more than", 64},
         {"place --nodes n1 --topology none.conf", "cannot read none.conf", 74},
         {"place --nodes n1 --job none.cfg", "none.cfg", 78},
-        {"place --nodes n1 --svg none/out.svg", "cannot make none/out.svg", 74},
+        {"place --nodes n1 --svg none/out.svg", "cannot create none/out.svg", 74},
         {"place --nodes n1 --svg /dev/full", "cannot write /dev/full", 74},
     };
     struct stat found;

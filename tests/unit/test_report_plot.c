@@ -3,87 +3,7 @@
 #include <ctype.h>
 
 #include "trainer/report/plot.h"
-#include "common/svg.h"
 #include "trainer/report/summary.h"
-
-/* ---- axes ---- */
-
-static void check_ticks(const struct axis *axis, double lo, double hi, int most, bool cover)
-{
-    double mantissa = axis->step / pow(10.0, floor(log10(axis->step) + 1e-9)), slack = 1e-6 * axis->step;
-    char a[64], b[64];
-
-    assert_true(fabs(mantissa - 1) < 1e-9 || fabs(mantissa - 2) < 1e-9 || fabs(mantissa - 5) < 1e-9);
-    assert_true(axis->count >= 1 && axis->count <= most);
-    assert_true(axis->lo <= lo + slack && axis->hi >= hi - slack && axis->lo < axis->hi);
-    for (int i = 0; i < axis->count; i++) {
-        double tick = axis_tick(axis, i);
-
-        assert_true(tick >= axis->lo - slack && tick <= axis->hi + slack);
-        assert_true(fabs(tick / axis->step - round(tick / axis->step)) < 1e-6);
-        if (i > 0) /* neighbours can be told apart */
-            assert_string_not_equal(axis_label(axis, i - 1, a, sizeof a), axis_label(axis, i, b, sizeof b));
-    }
-    if (cover) {
-        assert_true(fabs(axis_tick(axis, 0) - axis->lo) <= slack);
-        assert_true(fabs(axis_tick(axis, axis->count - 1) - axis->hi) <= slack);
-    }
-}
-
-static void axes_have_nice_ticks_for_any_range(void **state)
-{
-    (void)state;
-    srand48(7);
-    for (int i = 0; i < 20000; i++) {
-        double lo = (drand48() - 0.5) * pow(10.0, 12.0 * drand48() - 6.0), span = pow(10.0, 12.0 * drand48() - 6.0);
-        int most = 4 + i % 9;
-        struct axis cover, inside;
-
-        if (span < 1e-6 * fabs(lo))
-            continue;
-        cover = axis_make(lo, lo + span, most, true);
-        inside = axis_make(lo + span, lo, most, false);
-        check_ticks(&cover, lo, lo + span, most, true);
-        check_ticks(&inside, lo, lo + span, most, false);
-    }
-}
-
-static void axes_have_the_expected_ticks(void **state)
-{
-    struct axis axis = axis_make(3.13, 11.44, 9, true);
-    char label[64];
-
-    (void)state;
-    assert_int_equal(axis.count, 6);
-    assert_string_equal(axis_label(&axis, 0, label, sizeof label), "2");
-    assert_string_equal(axis_label(&axis, 5, label, sizeof label), "12");
-    axis = axis_make(0, 95367, 11, false);
-    assert_int_equal(axis.count, 10);
-    assert_string_equal(axis_label(&axis, 9, label, sizeof label), "90,000");
-    axis = axis_make(3.31, 3.42, 9, true);
-    assert_string_equal(axis_label(&axis, 1, label, sizeof label), "3.32");
-    axis = axis_make(-1, 1, 9, true);
-    assert_string_equal(axis_label(&axis, axis.count / 2, label, sizeof label), "0.0");
-}
-
-static void axes_take_degenerate_ranges(void **state)
-{
-    static const double ends[][2] = {
-        {0, 0},      {3, 3},           {-3, -3},        {1e300, -1e300}, {1.7e308, -1.7e308},
-        {5e-324, 0}, {1e15, 1e15 + 1}, {1e-300, 2e-300}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        struct axis cover = axis_make(ends[i][0], ends[i][1], 8, true),
-                    inside = axis_make(ends[i][0], ends[i][1], 8, false);
-        char label[64];
-
-        assert_true(isfinite(cover.lo) && isfinite(cover.hi) && cover.lo < cover.hi);
-        assert_in_range(cover.count, 1, 8);
-        assert_in_range(inside.count, 1, 8);
-        assert_true(strlen(axis_label(&cover, 0, label, sizeof label)) < 24);
-    }
-}
 
 /* ---- well-formed? ---- */
 
@@ -108,14 +28,12 @@ static bool xml_name(struct xml *xml, char *name, size_t size)
 
 static bool xml_entity(struct xml *xml)
 {
-    static const char *const known[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
+    int number, bytes = 0;
 
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strncmp(xml->at, known[i], strlen(known[i])) == 0) {
-            xml->at += strlen(known[i]);
-            return true;
-        }
-    return false;
+    if (sscanf(xml->at, "&#%d;%n", &number, &bytes) != 1 || bytes == 0)
+        return false;
+    xml->at += bytes;
+    return true;
 }
 
 static bool xml_attributes(struct xml *xml)
@@ -176,7 +94,7 @@ static void the_check_itself_can_fail(void **state)
 {
 #define XML "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
     (void)state;
-    assert_true(well_formed(XML "<a b=\"1\"><c d=\"2\"/>x &lt; y</a>\n"));
+    assert_true(well_formed(XML "<a b=\"1\"><c d=\"2\"/>x &#60; y</a>\n"));
     assert_false(well_formed("<a></a>"));
     assert_false(well_formed(XML "<a><b></a></b>"));
     assert_false(well_formed(XML "<a>"));
@@ -230,17 +148,17 @@ static void plot_shows_run_reference_and_the_change_of_mesh(void **state)
 
 static void users_mark_replaces_the_automatic_one(void **state)
 {
-    const struct mark marks[] = {{.step = 120, .label = "node 3 & 4 <lost>"},
-                                 {.step = 60, .label = "bad \xff byte \x01, good \u00fc"}};
+    struct mark marks[] = {{.step = 120, .label = "node 3 & 4 <lost>"},
+                           {.step = 60, .label = "bad \xff byte \x01, good \u00fc"}};
     struct metrics_step *run = make_run(200, 120, 4);
     struct plot plot = {.title = "\"quoted\" & <tagged>", .steps = run, .nsteps = 200, .marks = marks, .nmarks = 2};
     char *text = plot_text(&plot);
 
     (void)state;
     assert_null(strstr(text, "preempted"));
-    assert_non_null(strstr(text, ">node 3 &amp; 4 &lt;lost&gt;<"));
+    assert_non_null(strstr(text, ">node 3 &#38; 4 &#60;lost&#62;<"));
     assert_non_null(strstr(text, ">bad ? byte ?, good \u00fc<"));
-    assert_non_null(strstr(text, "&quot;quoted&quot; &amp; &lt;tagged&gt;"));
+    assert_non_null(strstr(text, "&#34;quoted&#34; &#38; &#60;tagged&#62;"));
     free(text);
     free(run);
 }
@@ -281,34 +199,150 @@ static void plot_takes_gaps_and_single_steps(void **state)
     free(run);
 }
 
+/* ---- what is in the picture ---- */
+
+struct label {
+    double x, y;
+    char text[64];
+};
+
+/* The texts of a class, in order; returns how many. */
+static size_t find_labels(const char *svg, const char *class, struct label *labels, size_t most)
+{
+    char begin[64];
+    size_t count = 0;
+
+    snprintf(begin, sizeof begin, "<text class=\"%s\" ", class);
+    for (const char *at = svg; (at = strstr(at, begin)); at++) {
+        assert_true(count < most);
+        assert_int_equal(sscanf(at + strlen(begin), "x=\"%lf\" y=\"%lf\">%63[^<]", &labels[count].x, &labels[count].y,
+                                labels[count].text),
+                         3);
+        count++;
+    }
+    return count;
+}
+
+/* The plot of losses from lo to hi; the numbers at its axis of losses, without the axis' name. */
+static size_t plot_losses(double lo, double hi, struct label labels[16])
+{
+    struct metrics_step *run = make_run(200, 200, 4);
+    struct plot plot = {.title = "axes", .steps = run, .nsteps = 200};
+    size_t count;
+    char *text;
+
+    for (int i = 0; i < 200; i++) {
+        run[i].loss = i % 2 ? lo : hi;
+        run[i].valid_loss = NAN;
+    }
+    text = plot_text(&plot);
+    count = find_labels(text, "left", labels, 16);
+    assert_string_equal(labels[--count].text, "loss");
+    free(text);
+    free(run);
+    return count;
+}
+
+/* At equal distances, which are 1, 2 or 5 times a power of ten, from at or below lo to at or above hi. */
+static void check_ticks(const struct label *labels, size_t count, double lo, double hi)
+{
+    double first = strtod(labels[0].text, NULL), step = strtod(labels[1].text, NULL) - first, slack = 1e-3 * step;
+    double mantissa = step / pow(10.0, floor(log10(step) + 1e-6));
+
+    assert_in_range(count, 2, 11);
+    assert_true(fabs(mantissa - 1) < 1e-3 || fabs(mantissa - 2) < 1e-3 || fabs(mantissa - 5) < 1e-3);
+    assert_true(first <= lo + slack && first + step > lo - slack);
+    assert_true(first + step * (double)(count - 1) >= hi - slack);
+    for (size_t i = 1; i < count; i++) {
+        assert_true(fabs(strtod(labels[i].text, NULL) - first - step * (double)i) < slack);
+        assert_true(labels[i].y < labels[i - 1].y - 20);
+    }
+}
+
+static void axes_have_nice_ticks_for_any_range(void **state)
+{
+    struct label labels[16];
+
+    (void)state;
+    srand48(7);
+    for (int i = 0; i < 500; i++) {
+        double lo = (drand48() - 0.5) * pow(10.0, 5.0 * drand48() - 3.0), span = pow(10.0, 5.0 * drand48() - 3.0);
+
+        if (span > 1e-5 * fabs(lo) && fabs(lo) + span < 1000) /* no commas */
+            check_ticks(labels, plot_losses(lo, lo + span, labels), lo, lo + span);
+    }
+}
+
+static void axes_have_the_expected_ticks(void **state)
+{
+    struct label labels[16];
+
+    (void)state;
+    assert_int_equal(plot_losses(3.13, 11.44, labels), 10);
+    assert_string_equal(labels[0].text, "3");
+    assert_string_equal(labels[9].text, "12");
+    plot_losses(0, 95367, labels);
+    assert_string_equal(labels[9].text, "90,000");
+    plot_losses(3.31, 3.42, labels);
+    assert_string_equal(labels[1].text, "3.32");
+    plot_losses(-1, 1, labels);
+    assert_string_equal(labels[5].text, "0.0");
+}
+
+static void axes_take_degenerate_ranges(void **state)
+{
+    static const double ends[][2] = {
+        {0, 0},      {3, 3},           {-3, -3},        {1e300, -1e300}, {1.7e308, -1.7e308},
+        {5e-324, 0}, {1e15, 1e15 + 1}, {1e-300, 2e-300}};
+    struct label labels[16];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        size_t count = plot_losses(ends[i][0], ends[i][1], labels);
+
+        assert_in_range(count, 1, 11);
+        for (size_t k = 0; k < count; k++)
+            assert_true(strlen(labels[k].text) < 24);
+    }
+}
+
 static void labels_never_overlap(void **state)
 {
+    struct metrics_step *run = make_run(1000, 1000, 4);
     struct mark marks[40];
+    struct plot plot = {.title = "marks", .steps = run, .nsteps = 1000, .marks = marks};
 
     (void)state;
     srand48(11);
     for (int round = 0; round < 300; round++) {
-        size_t count = 1 + (size_t)(lrand48() % 40);
-        int rows, placed = 0;
+        struct label labels[40];
+        size_t right, count;
+        char *text;
 
+        plot.nmarks = 1 + (size_t)(lrand48() % 40);
         memset(marks, 0, sizeof marks);
-        for (size_t i = 0; i < count; i++) {
-            marks[i].x = 76.0 + 852.0 * (double)i / (double)count + drand48();
+        for (size_t i = 0; i < plot.nmarks; i++) {
+            marks[i].step = (long)(1000 * i / plot.nmarks) + lrand48() % 10;
             snprintf(marks[i].label, sizeof marks[i].label, "%.*s", 3 + (int)(lrand48() % 30),
                      "shrunk: 4 to 2 ranks at step 120");
         }
-        rows = marks_place(marks, count, 76, 928);
+        text = plot_text(&plot);
+        right = find_labels(text, "mark", labels, 40);
+        count = right + find_labels(text, "mark-left", labels + right, 40 - right);
+        assert_in_range(count, 1, plot.nmarks);
         for (size_t i = 0; i < count; i++) {
-            placed += marks[i].row >= 0;
-            assert_true(marks[i].row < rows && rows <= MARKS_ROWS);
-            if (marks[i].row >= 0)
-                assert_true(marks[i].from >= 76 && marks[i].to <= 928);
+            double width = 6.4 * (double)strlen(labels[i].text); /* at 11 pixels, DejaVu Sans averages 0.58 em */
+
+            labels[i].x -= i < right ? 0 : width;
+            assert_true(labels[i].x >= 76 && labels[i].x + width <= 928);
             for (size_t k = 0; k < i; k++)
-                if (marks[i].row >= 0 && marks[i].row == marks[k].row)
-                    assert_true(marks[i].from >= marks[k].to || marks[k].from >= marks[i].to);
+                if (labels[i].y == labels[k].y)
+                    assert_true(labels[i].x >= labels[k].x + 6.4 * (double)strlen(labels[k].text) ||
+                                labels[k].x >= labels[i].x + width);
         }
-        assert_true(placed >= 1);
+        free(text);
     }
+    free(run);
 }
 
 /* ---- the chart of characters ---- */
@@ -333,14 +367,14 @@ static void chart_draws_a_falling_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(axes_have_nice_ticks_for_any_range),
-        cmocka_unit_test(axes_have_the_expected_ticks),
-        cmocka_unit_test(axes_take_degenerate_ranges),
         cmocka_unit_test(the_check_itself_can_fail),
         cmocka_unit_test(plot_shows_run_reference_and_the_change_of_mesh),
         cmocka_unit_test(users_mark_replaces_the_automatic_one),
         cmocka_unit_test(plot_of_a_long_run_is_small_and_keeps_the_spike),
         cmocka_unit_test(plot_takes_gaps_and_single_steps),
+        cmocka_unit_test(axes_have_nice_ticks_for_any_range),
+        cmocka_unit_test(axes_have_the_expected_ticks),
+        cmocka_unit_test(axes_take_degenerate_ranges),
         cmocka_unit_test(labels_never_overlap),
         cmocka_unit_test(chart_draws_a_falling_line),
     };

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "common/option.h"
 #include "common/text.h"
 #include "trainer/report/follow.h"
@@ -68,7 +69,7 @@ static int run_follow(int argc, char **argv, struct error *err)
 static int take_mark(const char *text, void *to)
 {
     struct plot *plot = to;
-    struct mark *mark = (struct mark *)&plot->marks[plot->nmarks];
+    struct mark *mark = &plot->marks[plot->nmarks];
     const char *at = text;
 
     if (!text_take_number(&at, LONG_MAX, &mark->step) || at[0] != '=' || !at[1])
@@ -78,28 +79,14 @@ static int take_mark(const char *text, void *to)
     return -1;
 }
 
-/* Removes an incomplete picture, but nothing that is not a regular file, such as /dev/full. */
-static void remove_file(const char *path)
-{
-    struct stat found;
-
-    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
-        unlink(path);
-}
-
 static int write_plot(const char *path, const struct plot *plot, struct error *err)
 {
-    FILE *out = path ? fopen(path, "we") : stdout;
-    int result;
+    FILE *out;
 
-    if (!out)
-        return error_errno(err, CODE_IO, "cannot create %s", path);
-    result = plot_write(out, plot, err);
-    if (path ? fclose(out) != 0 : fflush(out) != 0)
-        result = result < 0 ? -1 : error_errno(err, CODE_IO, "cannot write %s", path ? path : "the plot");
-    if (path && result < 0)
-        remove_file(path);
-    return result;
+    if (!path)
+        return plot_write(stdout, plot, err);
+    out = io_create_file(path, err);
+    return out ? io_close_file(out, path, plot_write(out, plot, err), err) : -1;
 }
 
 /* Refuses an output file that is one of the inputs. */

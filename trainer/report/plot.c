@@ -6,229 +6,288 @@
 #include <string.h>
 
 #include "common/svg.h"
+#include "common/text.h"
 #include "trainer/report/progress.h"
+#include "trainer/report/summary.h"
 
-/* Pixels. */
-enum { WIDTH = 960, HEIGHT = 540, LEFT = 76, RIGHT = WIDTH - 32, BOTTOM = HEIGHT - 60, HEAD = 82, ROW = 17 };
+enum {
+    WIDTH = 960,
+    HEIGHT = 540,
+    LEFT = 76,
+    RIGHT = WIDTH - 32,
+    BOTTOM = HEIGHT - 60,
+    TOP = 82, /* of the labels of the marks, which move the plot down */
+    ROW = 17,
+    ROWS = 5,
+    TICKS = 11,     /* at most, on an axis */
+    BRIEF_ABOVE = 3 /* more changes of mesh than this, and their labels are short */
+};
 
-/* Okabe and Ito's colours, which colour-blind readers can distinguish. */
-#define INK  "#1f2933"
-#define SOFT "#5f6b76"
-#define GRID "#e6e9ec"
-#define SKY  "#5ab0ea"
-#define BLUE "#0072b2"
-#define RED  "#d55e00"
+/* ---- axes -------------------------------------------------------------------------------------------------------- */
 
-#define STYLE_TITLE     "font-size=\"18\" font-weight=\"600\" fill=\"" INK "\""
-#define STYLE_SUBTITLE  "font-size=\"12.5\" fill=\"" SOFT "\""
-#define STYLE_TICK      "font-size=\"12\" fill=\"" SOFT "\""
-#define STYLE_NAME      "font-size=\"13\" fill=\"" INK "\""
-#define STYLE_GRID      "stroke=\"" GRID "\" stroke-width=\"1\""
-#define STYLE_AXIS      "stroke=\"#9aa5b1\" stroke-width=\"1\""
-#define STYLE_TRAIN     "stroke=\"" BLUE "\" stroke-width=\"1.8\" stroke-linecap=\"round\""
-#define STYLE_UNDER     "stroke=\"" SKY "\" stroke-width=\"3.2\" stroke-linecap=\"round\"" /* with a reference on top */
-#define STYLE_REFERENCE "stroke=\"" INK "\" stroke-width=\"1.1\" stroke-dasharray=\"5 4\""
-#define STYLE_VALID     "fill=\"" RED "\" stroke=\"#ffffff\" stroke-width=\"1.2\""
-#define STYLE_MARK      "stroke=\"#7b8794\" stroke-width=\"1\" stroke-dasharray=\"2 3\""
-#define STYLE_LABEL     "font-size=\"11\" fill=\"#3e4c59\""
+/*
+ * From lo to hi, with ticks at multiples of `step`: 1, 2 or 5 times a power of ten (Heckbert, "Nice Numbers for Graph
+ * Labels", Graphics Gems, 1990).
+ */
+struct axis {
+    double lo, hi, step;
+    double from, to; /* pixels */
+    int decimals;    /* of the labels */
+};
 
 struct frame {
     struct axis x, y;
-    double top; /* of the plot; below the labels of the marks */
 };
 
-static double frame_x(const struct frame *frame, double step)
+/* An axis for finite data from lo to hi, widened to a tick at both ends, with ticks at least `least` apart. */
+static struct axis make_axis(double lo, double hi, double least, double from, double to)
 {
-    return LEFT + (RIGHT - LEFT) * ((step - frame->x.lo) / (frame->x.hi - frame->x.lo));
-}
+    struct axis axis = {.from = from, .to = to};
+    double scale, exponent;
 
-static double frame_y(const struct frame *frame, double loss)
-{
-    return BOTTOM - (BOTTOM - frame->top) * ((loss - frame->y.lo) / (frame->y.hi - frame->y.lo));
-}
+    lo = fmax(lo, -1e300); /* beyond this, hi - lo overflows */
+    hi = fmin(hi, 1e300);
+    scale = fmax(fabs(lo), fabs(hi));
+    if (hi - lo < 1e-9 * scale || hi - lo < 1e-280) { /* too close for different labels */
+        double pad = scale > 1e-270 ? 0.05 * scale : 0.5;
 
-/* ---- the data's range ---- */
-
-struct extent {
-    double step_lo, step_hi, loss_lo, loss_hi;
-    bool any_valid;
-};
-
-static void widen_range(struct extent *extent, long step, double loss)
-{
-    if (!isfinite(loss))
-        return;
-    extent->step_lo = fmin(extent->step_lo, (double)step);
-    extent->step_hi = fmax(extent->step_hi, (double)step);
-    extent->loss_lo = fmin(extent->loss_lo, loss);
-    extent->loss_hi = fmax(extent->loss_hi, loss);
-}
-
-static int measure_plot(struct extent *extent, const struct plot *plot, struct error *err)
-{
-    *extent = (struct extent){.step_lo = INFINITY, .step_hi = -INFINITY, .loss_lo = INFINITY, .loss_hi = -INFINITY};
-    for (size_t i = 0; i < plot->nsteps; i++) {
-        widen_range(extent, plot->steps[i].step, plot->steps[i].loss);
-        widen_range(extent, plot->steps[i].step, plot->steps[i].valid_loss);
-        extent->any_valid |= isfinite(plot->steps[i].valid_loss);
+        lo -= pad;
+        hi += pad;
     }
-    if (!isfinite(extent->step_lo))
-        return error_set(err, CODE_DATA, "no step with a finite loss to draw");
-    for (size_t i = 0; i < plot->nreference; i++)
-        widen_range(extent, plot->reference[i].step, plot->reference[i].loss);
-    if (extent->step_lo < 0.1 * extent->step_hi) /* most runs: begin the axis at 0 */
-        extent->step_lo = 0.0;
-    return 0;
-}
-
-/* Ticks at whole steps only, and no more than there is room for their labels. */
-static struct axis step_axis(double lo, double hi)
-{
-    char widest[UNITS_SIZE];
-    int most;
-
-    if (hi - lo < 3.0) {
-        lo = fmax(0.0, lo - 1.0);
-        hi = lo + 3.0;
+    axis.step = fmax(least, pow(10.0, floor(log10((hi - lo) / TICKS))));
+    for (int i = 0;; i++) {
+        axis.lo = floor(lo / axis.step + 1e-9) * axis.step;
+        axis.hi = ceil(hi / axis.step - 1e-9) * axis.step;
+        if (axis.hi - axis.lo < (TICKS - 0.5) * axis.step)
+            break;
+        axis.step *= i % 3 == 1 ? 2.5 : 2.0;
     }
-    most = (int)((RIGHT - LEFT) / (svg_text_width(units_grouped(widest, (long)hi), 12.0) + 28.0));
-    return axis_make(lo, hi, hi - lo + 1.0 < most ? (int)(hi - lo) + 1 : most, false);
+    exponent = floor(log10(axis.step) + 1e-9);
+    axis.decimals = exponent < 0 ? (int)-exponent : 0;
+    return axis;
 }
 
-/* ---- frame and text ---- */
+static double axis_at(const struct axis *axis, double value)
+{
+    return axis->from + (axis->to - axis->from) * ((value - axis->lo) / (axis->hi - axis->lo));
+}
+
+/* The value of the index-th tick, and its label: as many decimals as the step needs, thousands grouped. */
+static double make_tick(const struct axis *axis, int index, char *label, size_t size)
+{
+    double value = axis->lo + index * axis->step;
+    char grouped[UNITS_SIZE];
+
+    if (fabs(value) < 1e-9 * axis->step)
+        value = 0.0; /* no "-0" */
+    if (axis->decimals > 6 || fabs(value) >= 1e15)
+        snprintf(label, size, "%.9g", value);
+    else if (axis->decimals == 0)
+        snprintf(label, size, "%s", units_grouped(grouped, lround(value)));
+    else
+        snprintf(label, size, "%.*f", axis->decimals, value);
+    return value;
+}
 
 static void draw_axes(FILE *out, const struct frame *frame)
 {
-    char label[UNITS_SIZE];
+    double top = frame->y.to, slack = 0.5 * frame->y.step, at;
+    char label[64];
 
-    for (int i = 0; i < frame->y.count; i++) {
-        double y = frame_y(frame, axis_tick(&frame->y, i));
-
-        svg_line(out, LEFT, y, RIGHT, y, STYLE_GRID);
-        svg_text(out, LEFT - 10, y + 4, SVG_END, STYLE_TICK, axis_label(&frame->y, i, label, sizeof label));
+    for (int i = 0; frame->y.lo + i * frame->y.step < frame->y.hi + slack; i++) {
+        at = axis_at(&frame->y, make_tick(&frame->y, i, label, sizeof label));
+        svg_line(out, LEFT, at, RIGHT, at, "grid");
+        svg_text(out, LEFT - 10, at + 4, "left", "%s", label);
     }
-    for (int i = 0; i < frame->x.count; i++) {
-        double x = frame_x(frame, axis_tick(&frame->x, i));
-
-        svg_line(out, x, frame->top, x, BOTTOM, STYLE_GRID);
-        svg_line(out, x, BOTTOM, x, BOTTOM + 5, STYLE_AXIS);
-        svg_text(out, x, BOTTOM + 20, SVG_MIDDLE, STYLE_TICK, axis_label(&frame->x, i, label, sizeof label));
+    slack = 0.5 * frame->x.step;
+    for (int i = 0; frame->x.lo + i * frame->x.step < frame->x.hi + slack; i++) {
+        at = axis_at(&frame->x, make_tick(&frame->x, i, label, sizeof label));
+        svg_line(out, at, top, at, BOTTOM + 5, "grid");
+        svg_text(out, at, BOTTOM + 20, "tick", "%s", label);
     }
-    svg_line(out, LEFT, BOTTOM, RIGHT, BOTTOM, STYLE_AXIS);
-    svg_text(out, (LEFT + RIGHT) / 2.0, BOTTOM + 44, SVG_MIDDLE, STYLE_NAME, "step");
-    svg_text_up(out, 22, (frame->top + BOTTOM) / 2.0, STYLE_NAME, "loss");
+    svg_line(out, LEFT, BOTTOM, RIGHT, BOTTOM, "axis");
+    svg_text(out, (LEFT + RIGHT) / 2.0, BOTTOM + 44, "tick", "step");
+    svg_text(out, LEFT - 10, top - 18, "left", "loss");
 }
 
-static const char *train_style(const struct plot *plot)
+static void widen_range(struct axis *x, struct axis *y, long step, double loss)
 {
-    return plot->nreference ? STYLE_UNDER : STYLE_TRAIN;
-}
-
-static double legend_text(FILE *out, double x, const char *text)
-{
-    svg_text(out, x, 58, SVG_START, STYLE_SUBTITLE, text);
-    return x + svg_text_width(text, 12.5) + 24.0;
-}
-
-static void draw_head(FILE *out, const struct plot *plot, const struct extent *extent)
-{
-    double x = LEFT;
-
-    svg_text(out, LEFT, 34, SVG_START, STYLE_TITLE, plot->title);
-    svg_line(out, x, 54, x + 24, 54, train_style(plot));
-    x = legend_text(out, x + 32, "training");
-    if (extent->any_valid) {
-        svg_circle(out, x + 4, 54, 4, STYLE_VALID);
-        x = legend_text(out, x + 14, "validation");
-    }
-    if (plot->nreference) {
-        svg_line(out, x, 54, x + 24, 54, STYLE_REFERENCE);
-        legend_text(out, x + 32, "reference run");
+    if (isfinite(loss)) {
+        x->lo = fmin(x->lo, (double)step);
+        x->hi = fmax(x->hi, (double)step);
+        y->lo = fmin(y->lo, loss);
+        y->hi = fmax(y->hi, loss);
     }
 }
 
-static double label_y(const struct frame *frame, const struct mark *mark)
+/* ---- marks ------------------------------------------------------------------------------------------------------- */
+
+/* Describes the change of mesh between two steps. */
+static void describe_change(struct mark *mark, const struct metrics_step *before, const struct metrics_step *after,
+                            bool brief)
 {
-    return frame->top - 7.0 - ROW * mark->row;
+    const char *why = brief ? "" : after->world < before->world ? "shrunk: " : "grown: ";
+    char where[32] = "";
+
+    mark->step = before->step;
+    if (!brief)
+        snprintf(where, sizeof where, " at step %ld", mark->step);
+    if (after->world != before->world)
+        snprintf(mark->label, sizeof mark->label, "%s%d \u2192 %d ranks%s", why, before->world, after->world, where);
+    else
+        snprintf(mark->label, sizeof mark->label, "dp %d tp %d pp %d \u2192 dp %d tp %d pp %d%s", before->dp,
+                 before->tp, before->pp, after->dp, after->tp, after->pp, where);
 }
 
-/* First all lines, then the labels, on white where a line would cross them. */
-static void draw_marks(FILE *out, const struct frame *frame, const struct mark *marks, size_t nmarks)
+static int by_step(const void *a, const void *b)
 {
-    for (size_t i = 0; i < nmarks; i++) {
-        double top = marks[i].row < 0 ? frame->top : label_y(frame, &marks[i]) - 9.0;
+    const struct mark *x = a, *y = b;
 
-        svg_line(out, marks[i].x, BOTTOM, marks[i].x, top, STYLE_MARK);
-    }
-    for (size_t i = 0; i < nmarks; i++) {
-        const struct mark *m = &marks[i];
-        bool right = m->anchor == SVG_START;
-
-        if (m->row < 0)
-            continue;
-        if (m->struck)
-            svg_rect(out, m->from - 3, label_y(frame, m) - 11, m->to - m->from + 6, 15, "fill=\"#ffffff\"");
-        svg_text(out, right ? m->from : m->to, label_y(frame, m), m->anchor, STYLE_LABEL, m->label);
-    }
+    return (x->step > y->step) - (x->step < y->step);
 }
 
-/* ---- curves ---- */
-
-static void path_to(struct svg_path *path, const struct frame *frame, const struct metrics_step *step)
+/* The changes of mesh and the user's marks, by step, in an array that the caller frees. NULL without memory. */
+static struct mark *make_marks(const struct plot *plot, size_t *count, struct error *err)
 {
-    svg_path_to(path, frame_x(frame, (double)step->step), frame_y(frame, step->loss));
+    struct run_segment *segments;
+    struct mark *marks;
+    size_t nsegments;
+
+    if (segments_make(plot->steps, plot->nsteps, &segments, &nsegments, err) < 0)
+        return NULL;
+    *count = 0;
+    marks = error_calloc(nsegments + plot->nmarks + 1, sizeof *marks, err);
+    for (size_t i = 1; marks && i < nsegments; i++)
+        describe_change(&marks[(*count)++], segments[i - 1].last, segments[i].first, nsegments - 1 > BRIEF_ABOVE);
+    free(segments);
+    for (size_t i = 0; marks && i < plot->nmarks; i++) {
+        size_t k = 0;
+
+        while (k < *count && marks[k].step != plot->marks[i].step)
+            k++;
+        marks[k] = plot->marks[i];
+        *count += k == *count;
+    }
+    if (marks)
+        qsort(marks, *count, sizeof *marks, by_step);
+    return marks;
+}
+
+/* An upper estimate of the width of a label; SVG has no way to measure it. */
+static double label_width(const char *text)
+{
+    double width = 0.0;
+
+    while (*text) {
+        size_t bytes = text_utf8_length(text);
+
+        width += bytes > 2 ? 11.0 : 6.6; /* CJK and symbols; DejaVu Sans, the widest of the fonts, averages 0.58 em */
+        text += bytes ? bytes : 1;
+    }
+    return width;
+}
+
+/* A mark's line goes up to its label's row, and would cross another label on the way. */
+static bool crosses_label(const struct mark *line, const struct mark *label)
+{
+    return label->row <= line->row && line->x > label->from - 4.0 && line->x < label->to + 4.0;
+}
+
+/* True if the mark's label fits in its row beside these marks. If not `strict`, lines may pass behind labels. */
+static bool label_fits(const struct mark *mark, const struct mark *others, size_t count, bool strict)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct mark *other = &others[i];
+
+        if ((other->row == mark->row && mark->from < other->to + 10.0 && other->from < mark->to + 10.0) ||
+            (other->row >= 0 && strict && (crosses_label(mark, other) || crosses_label(other, mark))))
+            return false;
+    }
+    return true;
 }
 
 /*
- * One past the last of the steps from i on that lie in the same pixel column, with rising step numbers and finite
- * losses.
+ * Sets each mark's row, and its label's extent right of its line, or left of it if that does not fit. Labels never
+ * overlap. From the right, so that an earlier mark's label is above the lines of the later ones, like stairs. Returns
+ * the number of rows.
  */
-static size_t column_end(const struct frame *frame, const struct metrics_step *steps, size_t i, size_t count)
+static int place_marks(struct mark *marks, size_t count)
 {
-    double column = floor(frame_x(frame, (double)steps[i].step));
-    size_t end = i + 1;
+    int used = 0;
 
-    while (end < count && steps[end].step > steps[end - 1].step && isfinite(steps[end].loss) &&
-           floor(frame_x(frame, (double)steps[end].step)) == column)
-        end++;
-    return end;
-}
+    for (size_t i = count; i-- > 0;) {
+        struct mark *mark = &marks[i];
+        double width = label_width(mark->label);
+        int turn;
 
-static void draw_column(struct svg_path *path, const struct frame *frame, const struct metrics_step *steps,
-                        size_t count)
-{
-    size_t lowest = 0, highest = 0;
-
-    for (size_t i = 1; i < count; i++) {
-        lowest = steps[i].loss < steps[lowest].loss ? i : lowest;
-        highest = steps[i].loss > steps[highest].loss ? i : highest;
+        mark->from = mark->x + 6.0 + width <= RIGHT ? mark->x + 6.0 : mark->x - 6.0 - width;
+        mark->to = mark->from + width;
+        for (turn = 0; turn < 2 * ROWS; turn++) { /* the second time round, lines may pass behind labels */
+            mark->row = turn % ROWS;
+            if (mark->from >= LEFT && label_fits(mark, mark + 1, count - 1 - i, turn < ROWS))
+                break;
+        }
+        mark->row = turn < 2 * ROWS ? mark->row : -1;
+        used = mark->row + 1 > used ? mark->row + 1 : used;
     }
-    path_to(path, frame, &steps[lowest < highest ? lowest : highest]);
-    if (lowest != highest)
-        path_to(path, frame, &steps[lowest < highest ? highest : lowest]);
+    return used;
 }
 
+/* First all lines, then the labels, on white since a line may cross them. */
+static void draw_marks(FILE *out, double top, const struct mark *marks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        svg_line(out, marks[i].x, BOTTOM, marks[i].x, marks[i].row < 0 ? top : top - 16 - ROW * marks[i].row, "mark");
+    for (size_t i = 0; i < count; i++) {
+        double y = top - 7 - ROW * marks[i].row;
+        bool right = marks[i].from > marks[i].x;
+
+        if (marks[i].row < 0)
+            continue;
+        svg_rect(out, marks[i].from - 3, y - 11, marks[i].to - marks[i].from + 6, 15, "fill=\"#ffffff\"");
+        svg_text(out, right ? marks[i].from : marks[i].to, y, right ? "mark" : "mark-left", "%s", marks[i].label);
+    }
+}
+
+/* ---- curves ------------------------------------------------------------------------------------------------------ */
+
+/* A single point is a line of length 0, which round ends make a dot. */
+static void put_point(FILE *out, const struct frame *frame, const struct metrics_step *step, bool down)
+{
+    double x = axis_at(&frame->x, (double)step->step), y = axis_at(&frame->y, step->loss);
+
+    if (!down)
+        fprintf(out, "M%.2f %.2f", x, y);
+    fprintf(out, "L%.2f %.2f", x, y);
+}
+
+/* Of steps that lie in the same pixel column only the lowest and the highest loss. */
 static void draw_curve(FILE *out, const struct frame *frame, const struct metrics_step *steps, size_t count,
-                       const char *style)
+                       const char *class)
 {
-    struct svg_path path;
-    size_t i = 0;
+    bool down = false;
 
-    svg_path_begin(&path, out, style);
-    while (i < count) {
-        size_t end = i + 1;
+    fprintf(out, "<path class=\"%s\" d=\"", class);
+    for (size_t i = 0, end; i < count; i = end) {
+        double column = floor(axis_at(&frame->x, (double)steps[i].step));
+        size_t low = i, high = i;
 
+        for (end = i + 1; end < count && steps[end].step > steps[end - 1].step && isfinite(steps[end].loss) &&
+                          floor(axis_at(&frame->x, (double)steps[end].step)) == column;
+             end++) {
+            low = steps[end].loss < steps[low].loss ? end : low;
+            high = steps[end].loss > steps[high].loss ? end : high;
+        }
         if (i > 0 && steps[i].step <= steps[i - 1].step) /* a file of two runs: do not draw the line back */
-            svg_path_break(&path);
-        if (!isfinite(steps[i].loss))
-            svg_path_break(&path);
-        else
-            end = column_end(frame, steps, i, count);
-        if (isfinite(steps[i].loss))
-            draw_column(&path, frame, steps + i, end - i);
-        i = end;
+            down = false;
+        if (isfinite(steps[i].loss)) {
+            put_point(out, frame, &steps[low < high ? low : high], down);
+            if (low != high)
+                put_point(out, frame, &steps[low < high ? high : low], true);
+        }
+        down = isfinite(steps[i].loss);
     }
-    svg_path_end(&path);
+    fprintf(out, "\"/>\n");
 }
 
 static void draw_valid(FILE *out, const struct frame *frame, const struct plot *plot)
@@ -236,45 +295,70 @@ static void draw_valid(FILE *out, const struct frame *frame, const struct plot *
     double last = -INFINITY;
 
     for (size_t i = 0; i < plot->nsteps; i++) {
-        double x = frame_x(frame, (double)plot->steps[i].step);
+        double x = axis_at(&frame->x, (double)plot->steps[i].step), y = axis_at(&frame->y, plot->steps[i].valid_loss);
 
-        if (!isfinite(plot->steps[i].valid_loss) || fabs(x - last) < 2.0) /* leave out overlapping points */
+        if (!isfinite(y) || fabs(x - last) < 2.0) /* leave out overlapping points */
             continue;
-        svg_circle(out, x, frame_y(frame, plot->steps[i].valid_loss), 4, STYLE_VALID);
+        fprintf(out, "<circle class=\"valid\" cx=\"%.2f\" cy=\"%.2f\" r=\"4\"/>\n", x, y);
         last = x;
+    }
+}
+
+static void draw_keys(FILE *out, const struct plot *plot)
+{
+    double x = LEFT;
+    bool valid = false;
+
+    for (size_t i = 0; i < plot->nsteps; i++)
+        valid |= isfinite(plot->steps[i].valid_loss);
+    svg_line(out, x, 54, x + 24, 54, plot->nreference ? "under" : "train");
+    svg_text(out, x + 32, 58, "key", "training");
+    x += 110;
+    if (valid) {
+        fprintf(out, "<circle class=\"valid\" cx=\"%.2f\" cy=\"54\" r=\"4\"/>\n", x + 4);
+        svg_text(out, x + 14, 58, "key", "validation");
+        x += 110;
+    }
+    if (plot->nreference) {
+        svg_line(out, x, 54, x + 24, 54, "reference");
+        svg_text(out, x + 32, 58, "key", "reference run");
     }
 }
 
 int plot_write(FILE *out, const struct plot *plot, struct error *err)
 {
-    struct extent extent;
-    struct frame frame = {.top = HEAD};
+    struct axis x = {.lo = INFINITY, .hi = -INFINITY}, y = x;
+    struct frame frame;
     struct mark *marks;
-    size_t nmarks;
-    int rows;
+    size_t count;
 
-    if (measure_plot(&extent, plot, err) < 0 || marks_make(plot, &marks, &nmarks, err) < 0)
-        return -1;
-    for (size_t i = 0; i < nmarks; i++) {
-        extent.step_lo = fmin(extent.step_lo, (double)marks[i].step);
-        extent.step_hi = fmax(extent.step_hi, (double)marks[i].step);
+    for (size_t i = 0; i < plot->nsteps; i++) {
+        widen_range(&x, &y, plot->steps[i].step, plot->steps[i].loss);
+        widen_range(&x, &y, plot->steps[i].step, plot->steps[i].valid_loss);
     }
-    frame.x = step_axis(extent.step_lo, extent.step_hi);
-    frame.y = axis_make(extent.loss_lo, extent.loss_hi, 9, true);
-    for (size_t i = 0; i < nmarks; i++)
-        marks[i].x = frame_x(&frame, (double)marks[i].step);
-    rows = marks_place(marks, nmarks, LEFT, RIGHT);
-    frame.top += ROW * rows;
+    if (!isfinite(x.lo))
+        return error_set(err, CODE_DATA, "no step with a finite loss to draw");
+    for (size_t i = 0; i < plot->nreference; i++)
+        widen_range(&x, &y, plot->reference[i].step, plot->reference[i].loss);
+    marks = make_marks(plot, &count, err);
+    if (!marks)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        widen_range(&x, &y, marks[i].step, y.lo);
+    /* Most axes of steps begin at 0. */
+    frame.x = make_axis(x.lo < 0.1 * x.hi ? 0.0 : x.lo, x.hi, 1.0, LEFT, RIGHT);
+    for (size_t i = 0; i < count; i++)
+        marks[i].x = axis_at(&frame.x, (double)marks[i].step);
+    frame.y = make_axis(y.lo, y.hi, 0.0, BOTTOM, TOP + ROW * place_marks(marks, count));
 
-    svg_begin(out, WIDTH, HEIGHT, plot->title);
-    svg_rect(out, 0, 0, WIDTH, HEIGHT, "fill=\"#ffffff\"");
-    draw_head(out, plot, &extent);
+    svg_begin(out, WIDTH, HEIGHT, LEFT, plot->title);
+    draw_keys(out, plot);
     draw_axes(out, &frame);
-    draw_marks(out, &frame, marks, nmarks);
-    draw_curve(out, &frame, plot->steps, plot->nsteps, train_style(plot));
-    draw_curve(out, &frame, plot->reference, plot->nreference, STYLE_REFERENCE);
+    draw_marks(out, frame.y.to, marks, count);
+    draw_curve(out, &frame, plot->steps, plot->nsteps, plot->nreference ? "under" : "train");
+    draw_curve(out, &frame, plot->reference, plot->nreference, "reference");
     draw_valid(out, &frame, plot);
     svg_end(out);
     free(marks);
-    return ferror(out) ? error_errno(err, CODE_IO, "cannot write the plot") : 0;
+    return 0;
 }
