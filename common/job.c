@@ -1,7 +1,6 @@
 #include "common/job.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <libconfig.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,5 @@
 #include "common/job_impl.h"
 
-#include <string.h>
-
 static struct job_origin origin_of(const struct job_reader *r, const char *path)
 {
     return r->origin[job_key_find(path)];

@@ -7,8 +7,6 @@
 #ifndef MUSTER_COMMON_JOB_TEXT_H
 #define MUSTER_COMMON_JOB_TEXT_H
 
-#include <stddef.h>
-
 #include "common/error.h"
 
 /* The whole file; to be freed. NULL with CODE_CONFIG, or CODE_IO for memory. */

@@ -1,6 +1,5 @@
 /* The tree of seats: whole seats of the nodes, and seats split over several nodes. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "plan/place_impl.h"
 

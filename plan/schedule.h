@@ -26,7 +26,6 @@
 #define MUSTER_PLAN_SCHEDULE_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "common/job.h"
 

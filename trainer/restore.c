@@ -1,6 +1,5 @@
 /* restore.c - loads an engine's state from a checkpoint of any mesh. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -18,7 +18,6 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/models/rewrite.h"
 #include "common/job.h"
-#include "common/mesh.h"
 
 #define HF_DTYPES 3
 

@@ -1,7 +1,6 @@
 /* read.c - ckpt_read: from any mesh into any other. reading.h describes the plan. */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

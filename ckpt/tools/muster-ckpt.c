@@ -12,7 +12,6 @@
 #include "ckpt/tools/tool.h"
 #include "common/clock.h"
 #include "common/option.h"
-#include "common/text.h"
 
 /* ---- what the commands share ------------------------------------------------------------------------------------- */
 

@@ -15,7 +15,6 @@
 #include "ckpt/drain/drain.h"
 #include "ckpt/tools/claim_keeper.h"
 #include "common/option.h"
-#include "common/text.h"
 
 static const char help[] =
     "Usage: muster-ckptd [OPTION]... STAGE\n"

@@ -4,9 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "ckpt/format/manifest.h"
 #include "ckpt/format/pieces.h"

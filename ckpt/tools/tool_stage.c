@@ -2,7 +2,6 @@
 #include "config.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <limits.h>

@@ -5,7 +5,6 @@
 #include "srun-plugin/place/order.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

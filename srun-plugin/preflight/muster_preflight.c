@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -21,7 +20,6 @@
 #include "common/error.h"
 #include "common/option.h"
 #include "common/job.h"
-#include "common/text.h"
 #include "config.h"
 #include "srun-plugin/node/node.h"
 #include "srun-plugin/node/sysfs.h"

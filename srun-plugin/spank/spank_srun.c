@@ -3,7 +3,6 @@
  * which the tasks inherit, and sends a few RPCs to slurmctld (place/slurmctld.h): for the switches, the layout, and one
  * or two addresses. Their number does not depend on the number of ranks.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "srun-plugin/spank/rank_plan.h"
 #include "srun-plugin/spank/trust.h"
 #include "srun-plugin/preflight/preflight.h"
-#include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/plugin.h"
 
 /* ---- the job file ------------------------------------------------------------------------------------------------ */

@@ -31,7 +31,6 @@
 
 #include <limits.h>
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "common/error.h"
 #include "srun-plugin/fabric/fabric.h"

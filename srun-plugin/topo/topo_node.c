@@ -2,7 +2,6 @@
  * muster-topo node, muster-topo save. The keys of the JSON are those of the structs in node.h and bind.h; null is not
  * known. muster-topo(1) describes them.
  */
-#include "common/text.h"
 #include "srun-plugin/topo/muster_topo.h"
 
 #include <stdbool.h>

@@ -1,5 +1,4 @@
 /* data_common.c - what the commands of muster-data share: signals, progress, lists of texts. */
-#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>

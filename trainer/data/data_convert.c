@@ -1,7 +1,6 @@
 /* data_convert.c - muster-data TEXT... --out PREFIX. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,8 +1,6 @@
 /* data_merge.c - muster-data merge: the documents of several data sets, in order, in one. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "common/option.h"

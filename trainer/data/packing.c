@@ -1,8 +1,6 @@
 #include "trainer/data/samples.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/philox.h"
 #include "trainer/data/draws.h"

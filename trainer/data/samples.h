@@ -8,8 +8,6 @@
 #ifndef MUSTER_TRAINER_DATA_SAMPLES_H
 #define MUSTER_TRAINER_DATA_SAMPLES_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "common/error.h"

@@ -1,7 +1,6 @@
 #include "trainer/infer/inference.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

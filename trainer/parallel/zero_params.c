@@ -1,5 +1,4 @@
 /* zero_params.c - the optimizer step; gathers parameters: before use in ZeRO stage 3, after a step in 1 and 2. */
-#include <string.h>
 
 #include "trainer/parallel/zero_impl.h"
 

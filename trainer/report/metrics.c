@@ -1,13 +1,11 @@
 #include "trainer/report/metrics.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 
 enum kind {
     KIND_LONG,

@@ -11,7 +11,6 @@
 #define MUSTER_TRAINER_REPORT_PROGRESS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #define PROGRESS_SIZE 1024 /* more than any line has */
 

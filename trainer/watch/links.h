@@ -13,7 +13,6 @@
 #define MUSTER_TRAINER_WATCH_LINKS_H
 
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
