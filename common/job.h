@@ -87,7 +87,7 @@ struct job {
         char train[JOB_DATA_SIZE];     /* prefix of a .bin and .idx made by muster-data, or a blend (job_data.h) */
         char valid[JOB_DATA_SIZE];     /* the same; "" for none */
         char tokenizer[JOB_PATH_SIZE]; /* for tokenizer_open; "": PREFIX.tokenizer of the first set, if it exists */
-        enum data_changed changed;     /* a set that was replaced since the checkpoint (set_record.h) */
+        enum data_changed changed;     /* a set that was replaced since the checkpoint (blend.h) */
         enum document_reset reset;     /* whether a GPT's documents are separated within a sample (samples.h) */
         int eod;                       /* a GPT's token that ends a document; -1: the tokenizer's, if any */
         int cls, sep, mask, pad;       /* BERT's special tokens; for a GPT as in the file, possibly -1 */

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "trainer/data/set_record.h"
+#include "trainer/data/blend.h"
 #include "trainer/rank_config.h"
 #include "trainer/watch/recorder.h"
 

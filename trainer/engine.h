@@ -45,7 +45,7 @@ struct engine {
     struct model *model;
     struct pipeline *pipeline;
     struct blend *train, *valid; /* valid may be NULL */
-    char *job_text;              /* of the job, with the data sets (data/set_record.h): for checkpoints */
+    char *job_text;              /* of the job, with the data sets (data/blend.h): for checkpoints */
     struct batch *batch;         /* this rank's samples of a step, and an empty one */
     struct feed *feed;
     struct micro_batch *micro_batches;

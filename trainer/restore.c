@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "trainer/data/set_record.h"
+#include "trainer/data/blend.h"
 #include "trainer/engine.h"
 #include "trainer/node_memory.h"
 

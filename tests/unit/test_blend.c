@@ -12,7 +12,6 @@
 #include "tests/unit/data_files.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/blend.h"
-#include "trainer/data/set_record.h"
 
 enum { SEQ = 4, SETS = 3, STEPS = 60, GLOBAL = 17, SAMPLES = STEPS * GLOBAL };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "trainer/data/sentences.h"
+#include "trainer/data/parcel.h"
 
 /* The text with '|' between its sentences, as they come when it is given in chunks of this size. */
 static void divide(const char *text, size_t length, size_t chunk, char *divided)

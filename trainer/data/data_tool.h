@@ -27,7 +27,7 @@ int data_print_sets(char *const *prefixes, int count, bool every_token);
 /* "5 sentences, 2 documents", or only the documents where sequences are documents. */
 void data_print_documents(const struct indexed_facts *facts, bool sentences);
 
-/* ---- data_common.c: what the commands share ---------------------------------------------------------------------- */
+/* ---- muster_data.c: what the commands share ---------------------------------------------------------------------- */
 
 extern const char data_usage[];
 

@@ -84,7 +84,7 @@ int indexed_boundaries(const struct indexed *indexed, uint64_t first, size_t cou
 int indexed_sequence_begin(const struct indexed *indexed, uint64_t sequence, uint64_t *token, struct error *err);
 
 /*
- * begins[i] = 1 if token first + i is the first of a document, else 0 (documents.c). Finds the first of these documents
+ * begins[i] = 1 if token first + i is the first of a document, else 0. Finds the first of these documents
  * by bisection in the index file. May be called by several threads at once.
  */
 int indexed_document_flags(const struct indexed *indexed, uint64_t first, size_t count, int32_t *begins,
