@@ -1,4 +1,4 @@
-/* read.c - ckpt_read: from any mesh into any other. reading.h describes the plan. */
+/* read.c - ckpt_read: from any mesh into any other. checkpoint.h describes the plan. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #include "ckpt/file/workers.h"
 #include "ckpt/format/pieces.h"
-#include "ckpt/read/reading.h"
+#include "ckpt/read/checkpoint.h"
 
 static int check_tensors(const struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, struct error *err)
 {

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "ckpt/file/workers.h"
-#include "ckpt/read/reading.h"
+#include "ckpt/read/checkpoint.h"
 
 #define WINDOW_READS 8  /* blocks that a process reads in a step, if there is room: two for each thread */
 #define WINDOW_MOST  64 /* blocks in a window: on a node full of ranks, these are enough in flight */

@@ -1,12 +1,14 @@
+#include "config.h"
+
 #include "trainer/comm/comm.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/mesh.h"
-#include "config.h"
 #include "trainer/comm/comm_impl.h"
 
 struct comm_request comm_done;
@@ -87,6 +89,69 @@ bool comm_world_fail(struct comm *world, struct error *err)
     return !world->ops->fail || world->ops->fail(world, err);
 }
 
+/* ---- records for the flight recorder ----------------------------------------------------------------------------- */
+
+static const int *members_of(const struct comm *comm)
+{
+    return comm->host ? comm->host->members : comm->members;
+}
+
+int comm_world_rank(const struct comm *comm, int rank)
+{
+    return members_of(comm) ? members_of(comm)[rank] : rank;
+}
+
+static void add_to_recorder(struct comm *comm)
+{
+    int *members = malloc((size_t)comm->size * sizeof *members);
+
+    if (!members)
+        return;
+    for (int rank = 0; rank < comm->size; rank++)
+        members[rank] = comm_world_rank(comm, rank);
+    recorder_add_comm(&comm->recorded,
+                      comm->label[0]     ? comm->label
+                      : members_of(comm) ? "group"
+                                         : "world",
+                      members, comm->size);
+    free(members);
+}
+
+struct record_op comm_record_enter(struct comm *comm, enum record_kind kind, int peer)
+{
+    struct record_op op = {0};
+
+    if (comm->size > 1) {
+        if (recorder_must_add_comm(&comm->recorded))
+            add_to_recorder(comm);
+        recorder_enter(&op, &comm->recorded, kind, peer < 0 ? -1 : comm_world_rank(comm, peer), comm->purpose_unit,
+                       comm->purpose_data);
+    }
+    comm->purpose_unit = comm->purpose_data = NULL;
+    return op;
+}
+
+struct comm_request *comm_record_started(struct comm_request *request, const struct record_op *op)
+{
+    if (request && request != &comm_done)
+        request->op = *op;
+    else
+        recorder_leave(op);
+    return request;
+}
+
+void comm_label(struct comm *comm, const char *label)
+{
+    snprintf(comm->label, sizeof comm->label, "%s", label);
+    recorder_remove_comm(&comm->recorded);
+}
+
+void comm_purpose(struct comm *comm, const char *unit, const char *data)
+{
+    comm->purpose_unit = unit;
+    comm->purpose_data = data;
+}
+
 /* ---- groups ---- */
 
 /* Gathers every member's rank in the world, in the group's order. */
@@ -137,6 +202,38 @@ int comm_size(const struct comm *comm)
 const char *comm_describe(const struct comm *comm)
 {
     return comm->text;
+}
+
+/* ---- an interrupted run ------------------------------------------------------------------------------------------ */
+
+static struct error interruption;
+static atomic_int interrupting; /* 1: being written, 2: complete */
+
+void comm_interrupt(const struct error *err)
+{
+    int none = 0;
+
+    if (!atomic_compare_exchange_strong(&interrupting, &none, 1))
+        return;
+    interruption = *err;
+    atomic_store_explicit(&interrupting, 2, memory_order_release);
+}
+
+bool comm_interrupted(struct error *err)
+{
+    if (atomic_load_explicit(&interrupting, memory_order_acquire) != 2)
+        return false;
+    *err = interruption;
+    return true;
+}
+
+static void (*on_peer_failure)(struct error *err, void *arg);
+static void *on_peer_failure_arg;
+
+void comm_on_peer_failure(void (*call)(struct error *err, void *arg), void *arg)
+{
+    on_peer_failure = call;
+    on_peer_failure_arg = arg;
 }
 
 /* ---- operations ---- */
@@ -206,8 +303,9 @@ int comm_wait(struct comm_request *request, struct error *err)
     recorder_wait_begin(&op);
     /* After comm_interrupt the library is not called: a peer may have exited, and a library that notices may abort. */
     result = comm_interrupted(err) ? -1 : request->comm->ops->wait(request, err);
-    if (result < 0 && err && err->code == CODE_PEER)
-        comm_peer_failed(err); /* while the record still shows the operation that this rank waits in */
+    if (result < 0 && err && err->code == CODE_PEER && on_peer_failure)
+        on_peer_failure(err,
+                        on_peer_failure_arg); /* while the record still shows the operation that this rank waits in */
     recorder_leave(&op);
     return result;
 }

@@ -121,7 +121,7 @@ void comm_purpose(struct comm *comm, const char *unit, const char *data);
 /*
  * From any thread (the watchdog calls it): from now on every comm_wait of this process fails with this error,
  * comm_world_fail neither tells other ranks nor waits for them, and comm_world_finish does not call MPI_Finalize. Only
- * the first call counts. comm_interrupt.c.
+ * the first call counts.
  */
 void comm_interrupt(const struct error *err);
 

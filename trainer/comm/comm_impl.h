@@ -32,7 +32,7 @@ struct comm {
     int rank, size;
     char text[96];
 
-    /* comm_record.c's, for the flight recorder */
+    /* for the flight recorder */
     char label[RECORD_NAME_SIZE];
     int *members; /* [size] ranks of the world; NULL for the world, for a group of one, which is not recorded, and where
                      host has them */
@@ -42,7 +42,7 @@ struct comm {
 
 struct comm_request {
     struct comm *comm;
-    struct record_op op; /* comm_record.c's */
+    struct record_op op;
 };
 
 /* MUSTER_RANK_MAP (common/mesh.h) for `size` ranks into map[size]: 1; 0 if it is not set; -1 with CODE_USAGE. */
@@ -56,23 +56,18 @@ const char *comm_mpi_launch_type(void); /* comm_launch_type */
 int comm_all_reduce_on_host(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
                             struct error *err);
 
-/* ---- comm_record.c ----
- * Call comm_record_enter before starting the operation, because the start itself may hang, and comm_record_started with
- * the request that the start returned. peer is a rank of the group, -1 for a collective.
+/* ---- comm.c, tree_sum.c, comm_device.c ---- */
+
+/*
+ * For the flight recorder. Call comm_record_enter before starting the operation, because the start itself may hang, and
+ * comm_record_started with the request that the start returned. peer is a rank of the group, -1 for a collective.
  */
 struct record_op comm_record_enter(struct comm *comm, enum record_kind kind, int peer);
 struct comm_request *comm_record_started(struct comm_request *request, const struct record_op *op);
 int comm_world_rank(const struct comm *comm, int rank);
 
-/* ---- comm_interrupt.c ---- */
-
-/* A wait has failed with CODE_PEER: calls the function set by comm_on_peer_failure. */
-void comm_peer_failed(struct error *err);
-
 /* Whether comm_interrupt was called; then *err is its error. Cheap enough to ask while waiting. */
 bool comm_interrupted(struct error *err);
-
-/* ---- comm.c, tree_sum.c, comm_device.c ---- */
 
 /* An operation that was complete when it began; comm_wait returns at once and frees nothing. */
 extern struct comm_request comm_done;

@@ -1,4 +1,4 @@
-#include "trainer/watch/watchdog_impl.h"
+#include "trainer/watch/watchdog.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -7,7 +7,7 @@
 
 #include "common/clock.h"
 #include "trainer/watch/recorder.h"
-#include "trainer/watch/watchdog_impl.h"
+#include "trainer/watch/watchdog.h"
 
 /* Seconds. */
 #define POLL_INTERVAL   0.1
