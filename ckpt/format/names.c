@@ -66,6 +66,34 @@ bool name_parse_step(const char *name, uint64_t *step)
     return strcmp(name, again) == 0;
 }
 
+void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step)
+{
+    char name[FILE_NAME_SIZE];
+
+    name_step(name, step);
+    snprintf(path, size, "%s/%s", dir, name);
+}
+
+bool ckpt_split_step_path(char *dir, size_t size, uint64_t *step, const char *path)
+{
+    size_t length = strlen(path);
+    char *slash;
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (length >= size)
+        return false;
+    snprintf(dir, size, "%.*s", (int)length, path);
+    slash = strrchr(dir, '/');
+    if (!name_parse_step(slash ? slash + 1 : dir, step))
+        return false;
+    if (!slash)
+        snprintf(dir, size, ".");
+    else
+        slash[slash == dir] = '\0'; /* "/step-1" is in "/" */
+    return true;
+}
+
 void name_attempt(char name[FILE_NAME_SIZE], const char *suffix, uint64_t step, const char *attempt)
 {
     snprintf(name, FILE_NAME_SIZE, "step-%08" PRIu64 ".%s%s", step, attempt, suffix);

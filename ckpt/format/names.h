@@ -1,5 +1,5 @@
 /*
- * names.h - the names of a checkpoint's files, and the layout of a shard's data.
+ * names.h - the names of a checkpoint's files, and the layout of a shard's data (ckpt_step_path: ckpt.h).
  *
  * Everything here is arithmetic on the arguments; nothing touches the filesystem.
  */

@@ -1,6 +1,6 @@
 /*
  * Any bytes as a line of JSON lines: its text is what foreign_json_load finds, or it is refused with one line and a
- * place in it. Both take what Python takes; json_text takes no byte order mark, no half of a surrogate pair in the text,
+ * place in it. Both take what Python takes; json_line_text takes no byte order mark, no half of a surrogate pair in the text,
  * and no more than JSON_DEPTH_MOST brackets. What jansson takes, foreign_json_load takes without a change.
  */
 #include "trainer/data/json_text.h"
@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_that(line != NULL, "there is memory");
     if (size > 0)
         memcpy(line, data, size);
-    taken = json_text(line, size, "text", &text, &at, &err) == 0;
+    taken = json_line_text(line, size, "text", &text, &at, &err) == 0;
     if (taken)
         check_that(at == size, "all of the line was read");
     else

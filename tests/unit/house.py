@@ -1,6 +1,7 @@
-"""house.py - the rules of CONTRIBUTING.md that a program can check. Reads the tree only; prints TAP.
+"""house.py - the rules of CONTRIBUTING.md that a program can check. Reads the tree and the built objects; prints TAP.
 
-Includes are checked against the table of rooms in CONTRIBUTING.md itself. A row names a room, or a folder of a room, and
+Includes, and the symbols that an object takes from another, are checked against the table of rooms in CONTRIBUTING.md
+itself. A row names a room, or a folder of a room, and
 the rooms that it may call; the text after a semicolon is not read. A folder may call what its room may call, and a room
 its own folders. "only interface `x.h`" in the first column: other rooms include only that header. In a table "folder of
 `room/`", each folder may include from those above it.
@@ -11,10 +12,12 @@ There are no exceptions.
 import collections
 import os
 import re
+import subprocess
 import sys
 
 RULES = (
     "no include that the table of rooms does not allow",
+    "no call that the table of rooms does not allow",
     "no include of tests/",
     "no struct name in two rooms",
     "no file name twice",
@@ -26,6 +29,7 @@ SOURCES = (".c", ".h", ".cc", ".cu")
 BUILT = (".o", ".lo", ".la", ".d", ".ptxas", ".so", ".a")
 
 top = os.environ.get("top_srcdir", os.path.join(os.path.dirname(__file__), "..", ".."))
+built = os.environ.get("top_builddir", top)
 
 
 def read_file(path):
@@ -69,8 +73,8 @@ class Table:
         rooms = [room for room in self.calls if path.startswith(room)]
         return max(rooms, key=len) if rooms else None
 
-    def refuses(self, path, included):
-        """Why `path` may not include `included`; None if it may."""
+    def refuses(self, path, included, is_call=False):
+        """Why `path` may not include or call `included`; None if it may."""
         here, there = self.room_of(path), self.room_of(included)
         if there is None:
             return f"{included} is in no room of the table"
@@ -88,7 +92,7 @@ class Table:
         if there not in allowed and there.split("/")[0] + "/" not in allowed - {house}:
             return f"{here} may not call {there}"
         room = there.split("/")[0] + "/"
-        if room != house and room in self.interfaces and included not in self.interfaces[room]:
+        if not is_call and room != house and room in self.interfaces and included not in self.interfaces[room]:
             return f"the only interface of {room} is {' '.join(self.interfaces[room])}"
         return None
 
@@ -100,6 +104,38 @@ def check_includes(files, table):
                 reason = table.refuses(path, included)
                 if reason:
                     yield f"{path}: {included}: {reason}"
+
+
+def find_objects(files):
+    """Every built object of these sources, with its source."""
+    stems = collections.defaultdict(list)
+    for path in files:
+        stems[os.path.dirname(path)].append(os.path.splitext(os.path.basename(path))[0])
+    for room in ROOMS:
+        for folder, _, names in os.walk(os.path.join(built, room)):
+            home = os.path.relpath(folder, built).removesuffix("/.libs")
+            for name in (name[:-2] for name in names if name.endswith(".o") and not name.startswith("tests_")):
+                for stem in stems[home]:  # LIBRARY_la-STEM.o
+                    if name == stem or name.endswith("-" + stem) and "-" not in name[: -len(stem) - 1]:
+                        yield os.path.join(folder, name + ".o"), os.path.join(home, stem + ".c")
+
+
+def check_calls(files, table):
+    objects = dict(find_objects([path for path in files if path.endswith((".c", ".cc"))]))
+    defined, wanted = {}, set()
+    lines = subprocess.run(["nm", "-A", "-g", *objects], text=True, capture_output=True).stdout.splitlines()
+    for name, rest in (line.split(":", 1) for line in lines):
+        *_, kind, symbol = rest.split()
+        if kind in "Uw":
+            wanted.add((objects[name], symbol))
+        else:
+            defined[symbol] = objects[name]
+    if not wanted:
+        yield f"no symbols of built objects below {built}"
+    for path, symbol in sorted(wanted):
+        reason = table.refuses(path, defined[symbol], is_call=True) if symbol in defined else None
+        if reason:
+            yield f"{path}: {symbol} of {defined[symbol]}: {reason}"
 
 
 def check_tests(files):
@@ -148,6 +184,7 @@ def main():
     missing = [room for room in ROOMS if room + "/" not in table.calls]
     found = (
         check_includes(sources, table),
+        check_calls(sources, table),
         check_tests(sources),
         check_structs(sources, table),
         check_names(sources),

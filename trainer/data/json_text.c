@@ -345,7 +345,8 @@ static int take_object(struct json_scan *scan, const char *key, struct text_list
     return 0;
 }
 
-int json_text(const char *line, size_t bytes, const char *key, struct text_list *text, size_t *at, struct error *err)
+int json_line_text(const char *line, size_t bytes, const char *key, struct text_list *text, size_t *at,
+                   struct error *err)
 {
     struct json_scan scan = {.line = line, .at = line, .end = line + bytes, .err = err};
     struct text_list name = {0};

@@ -19,7 +19,8 @@
  * Replaces *text by the value of `key` in `line`, which has no line feed. The text is UTF-8. On failure returns -1; *at
  * is the offset in the line and err->text says what is wrong there, without a place.
  */
-int json_text(const char *line, size_t bytes, const char *key, struct text_list *text, size_t *at, struct error *err);
+int json_line_text(const char *line, size_t bytes, const char *key, struct text_list *text, size_t *at,
+                   struct error *err);
 
 /*
  * Whether a text begins with a JSON object a line: the first line that is not blank is an object. Of a line that is not

@@ -220,7 +220,7 @@ static int read_json(struct parcel_worker *worker, struct parcel *parcel, const 
     struct error why;
     size_t at;
 
-    *good = json_text(line, piece->bytes, worker->encoding->key, &worker->text, &at, &why) == 0;
+    *good = json_line_text(line, piece->bytes, worker->encoding->key, &worker->text, &at, &why) == 0;
     if (*good)
         return 0;
     if (why.code != CODE_DATA)
