@@ -39,11 +39,6 @@ enum { LINE = 64, RUN = 4 * LINE, AHEAD = 16 * RUN };
 #define FOLD_LOW  0xdcb17aa4
 #define FOLD_HIGH 0xb9e02b86
 
-static bool can_fold(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
-}
-
 __attribute__((target("avx512f,vpclmulqdq"))) static __m512i fold_line(__m512i sum, __m512i next)
 {
     const __m512i by = _mm512_set4_epi64(FOLD_HIGH, FOLD_LOW, FOLD_HIGH, FOLD_LOW);
@@ -86,7 +81,7 @@ uint32_t crc32c_copy(uint32_t crc, void *to, const void *from, size_t bytes)
 #if defined __x86_64__ && defined __GNUC__
     size_t head = -(uintptr_t)target & (LINE - 1);
 
-    if (bytes >= head + RUN && can_fold()) {
+    if (bytes >= head + RUN && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq")) {
         size_t folded = (bytes - head) / RUN * RUN;
 
         crc = crc32c(crc, source, head);

@@ -28,11 +28,6 @@ char *job_text_read(const char *path, struct error *err)
     return NULL;
 }
 
-static bool is_name_char(char c)
-{
-    return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '*';
-}
-
 /* Length of the string at p with its quotes; 0 if it does not end on its line. */
 static size_t string_length(const char *p)
 {
@@ -58,7 +53,7 @@ static size_t verbatim_length(const char *p)
     if (p[0] == '"')
         return string_length(p);
     if (isalpha((unsigned char)p[0]) || p[0] == '_' || p[0] == '*')
-        while (is_name_char(p[n]))
+        while (isalnum((unsigned char)p[n]) || (p[n] && strchr("_-*", p[n])))
             n++;
     return n;
 }

@@ -57,13 +57,6 @@ int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk
     return most;
 }
 
-static uint64_t layer_work(const struct model_shape *m)
-{
-    uint64_t d = (uint64_t)m->hidden, s = (uint64_t)m->seq_length;
-
-    return 24 * d * d + 4 * d * s;
-}
-
 /* The part's work besides layers: embedding and head. */
 static uint64_t fixed_work(const struct model_shape *m, int parts, int part)
 {
@@ -83,7 +76,7 @@ static uint64_t fixed_work(const struct model_shape *m, int parts, int part)
  */
 void partition_layers(const struct model_shape *m, int parts, int *first)
 {
-    uint64_t layer = layer_work(m);
+    uint64_t d = (uint64_t)m->hidden, s = (uint64_t)m->seq_length, layer = 24 * d * d + 4 * d * s;
     int begin = 0;
 
     for (int i = 0; i <= parts; i++)

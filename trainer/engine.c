@@ -157,12 +157,6 @@ static int open_device(struct engine *e, struct error *err)
     return 0;
 }
 
-static int create_config(struct engine *e, struct error *err)
-{
-    e->config = rank_config_create(e->job, &e->mesh, comm_rank(e->world), &e->traits, err);
-    return e->config ? 0 : -1;
-}
-
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err)
 {
     struct engine *e = error_calloc(1, sizeof *e, err);
@@ -173,8 +167,9 @@ struct engine *engine_create(const struct job *job, struct comm *world, struct e
     e->world = world;
     if (mesh_fit(&e->mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0)
         goto fail;
-    if (open_device(e, err) < 0 || create_config(e, err) < 0 || split_world(e, err) < 0 || open_data(e, err) < 0 ||
-        create_model(e, err) < 0)
+    if (open_device(e, err) < 0 ||
+        !(e->config = rank_config_create(job, &e->mesh, comm_rank(world), &e->traits, err)) ||
+        split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
         goto fail;
     e->pipeline = pipeline_create(job, e->up, e->down, e->model, e->zero, e->config->most_micro_batches, err);
     if (e->pipeline)

@@ -52,14 +52,6 @@ static json_t *summary_json(const struct ckpt *ckpt)
 
 /* ---- show -------------------------------------------------------------------------------------------------------- */
 
-static void format_shape(char *text, size_t size, const struct ckpt_tensor *tensor)
-{
-    size_t used = 0;
-
-    for (int d = 0; d < tensor->ndim; d++)
-        used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, d ? ", " : "", tensor->shape[d]);
-}
-
 static void print_loss(const struct ckpt_progress *state)
 {
     printf("loss scale        %g", state->loss_scale);
@@ -109,12 +101,13 @@ static void print_tensors(const struct ckpt *ckpt)
 {
     size_t count;
     const struct ckpt_tensor *tensors = ckpt_tensors(ckpt, &count);
-    char shape[128];
 
     printf("\n");
     for (size_t t = 0; t < count; t++) {
-        format_shape(shape, sizeof shape, &tensors[t]);
-        printf("  %-40s [%s]\n", tensors[t].name, shape);
+        printf("  %-40s [", tensors[t].name);
+        for (int d = 0; d < tensors[t].ndim; d++)
+            printf("%s%" PRIu64, d ? ", " : "", tensors[t].shape[d]);
+        printf("]\n");
     }
 }
 

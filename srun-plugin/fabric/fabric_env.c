@@ -77,14 +77,6 @@ static void offer_job(struct planner *p)
     }
 }
 
-static void offer_conf(struct planner *p)
-{
-    const struct file_variables *conf = p->inputs->conf;
-
-    for (size_t i = 0; conf && i < conf->count; i++)
-        offer_value(p, ENV_FROM_CONF, conf->items[i].name, conf->items[i].value, "nccl.conf", "");
-}
-
 /* The directory of the shipped profiles is known; a site's file is shown with its path. */
 static const char *shown_file(const struct fabric_profile *profile)
 {
@@ -211,13 +203,15 @@ int fabric_fill_env(struct env_list *list, const struct fabric *fabric, const st
 {
     const struct fabric_profile **chosen = calloc(fabric->count + 1, sizeof(const struct fabric_profile *));
     struct planner planner = {.list = list, .first = list->count, .facts = facts, .inputs = inputs};
+    const struct file_variables *conf = inputs->conf;
 
     list->profile = strdup("");
     planner.no_memory = !chosen || !list->profile;
     if (!planner.no_memory) {
         offer_job(&planner);
         apply_all(&planner, fabric, chosen);
-        offer_conf(&planner);
+        for (size_t i = 0; conf && i < conf->count; i++)
+            offer_value(&planner, ENV_FROM_CONF, conf->items[i].name, conf->items[i].value, "nccl.conf", "");
     }
     if (list->count > planner.first)
         qsort(list->variables + planner.first, list->count - planner.first, sizeof *list->variables, by_name);

@@ -176,19 +176,14 @@ static int package_of(struct writer *w, hwloc_obj_t numa)
     return -1;
 }
 
-/* The kernel shows the memory of some GPUs as NUMA nodes (Grace Hopper); no rank is bound there. */
-static bool is_gpu_memory(hwloc_obj_t numa)
-{
-    return numa->subtype && strcmp(numa->subtype, "GPUMemory") == 0;
-}
-
 static void write_numas(struct writer *w)
 {
     hwloc_obj_t numa = NULL;
     char before[96];
 
     while ((numa = next_object(w->topology, HWLOC_OBJ_NUMANODE, numa))) {
-        if (is_gpu_memory(numa))
+        /* The kernel shows the memory of some GPUs as NUMA nodes (Grace Hopper); no rank is bound there. */
+        if (numa->subtype && strcmp(numa->subtype, "GPUMemory") == 0)
             continue;
         w->numas[w->numa_count++] = numa;
         snprintf(before, sizeof before, "numa %u %d %" PRIu64, numa->os_index, package_of(w, numa),

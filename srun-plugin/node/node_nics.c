@@ -19,13 +19,6 @@ static bool read_port_line(const char *root, const char *hca, const char *file, 
     return sysfs_line(root, line, size, "sys/class/infiniband/%.*s/ports/%s/%s", (int)device, hca, port, file);
 }
 
-static enum nic_kind rdma_kind(const char *driver, const char *link_layer)
-{
-    if (strcmp(driver, "efa") == 0)
-        return NIC_EFA;
-    return strcmp(link_layer, "InfiniBand") == 0 ? NIC_INFINIBAND : NIC_ROCE;
-}
-
 static struct node_nic *add_rdma(struct node *node, const char *root, const char *class, const char *device)
 {
     struct node_nic *nic = node_grow(&node->nics, &node->nic_count, sizeof *nic);
@@ -49,7 +42,9 @@ static int read_port(struct node *node, const char *root, const char *hca, const
     read_port_line(root, nic->hca, "link_layer", link_layer, sizeof link_layer);
     read_port_line(root, nic->hca, "state", state, sizeof state); /* "4: ACTIVE" */
     read_port_line(root, nic->hca, "rate", rate, sizeof rate);    /* "200 Gb/sec (4X HDR)" */
-    nic->kind = rdma_kind(nic->driver, link_layer);
+    nic->kind = strcmp(nic->driver, "efa") == 0         ? NIC_EFA
+                : strcmp(link_layer, "InfiniBand") == 0 ? NIC_INFINIBAND
+                                                        : NIC_ROCE;
     nic->up = strstr(state, "ACTIVE") != NULL;
     nic->rate = (unsigned)strtod(rate, NULL);
     if (nic->kind == NIC_EFA) /* libfabric does not number ports */

@@ -29,15 +29,6 @@ static void add_text(char ***texts, size_t *count, const char *text)
         text_add_line(texts, count, "%s", text);
 }
 
-/* "NAME VALUE" */
-static void add_fact(struct answer *answer, const char *text)
-{
-    struct fact *fact = &answer->facts[answer->fact_count];
-
-    if (answer->fact_count < ANSWER_FACTS && sscanf(text, "%31s %95[^\n]", fact->name, fact->value) == 2)
-        answer->fact_count++;
-}
-
 static void take_value(struct answer *answer, const char *key, const char *value, double now)
 {
     double clock;
@@ -46,7 +37,10 @@ static void take_value(struct answer *answer, const char *key, const char *value
         answer->has_clock = true;
         answer->ahead = clock - now;
     } else if (strcmp(key, "fact") == 0) {
-        add_fact(answer, value);
+        struct fact *fact = &answer->facts[answer->fact_count]; /* value: "NAME VALUE" */
+
+        if (answer->fact_count < ANSWER_FACTS && sscanf(value, "%31s %95[^\n]", fact->name, fact->value) == 2)
+            answer->fact_count++;
     } else if (strcmp(key, "problem") == 0) {
         add_text(&answer->problems, &answer->problem_count, value);
     } else if (strcmp(key, "note") == 0) {
@@ -166,13 +160,6 @@ static void take_note(struct verdict *verdict, const struct answer *answers, siz
         add_note(verdict, "%zu of %zu nodes: %s", nodes, verdict->count, text);
 }
 
-static void take_notes(struct verdict *verdict, const struct answer *answers)
-{
-    for (size_t i = 0; i < verdict->count; i++)
-        for (size_t k = 0; k < answers[i].note_count; k++)
-            take_note(verdict, answers, i, answers[i].notes[k]);
-}
-
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -265,7 +252,9 @@ struct verdict *verdict_create(const struct answer *answers, size_t count, doubl
     verdict->count = count;
     judge_alone(verdict, answers, seconds);
     judge_clocks(verdict, answers);
-    take_notes(verdict, answers);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < answers[i].note_count; k++)
+            take_note(verdict, answers, i, answers[i].notes[k]);
     compare_facts(verdict, answers);
     verdict->everywhere = all_the_same(verdict);
     return verdict;

@@ -161,14 +161,6 @@ static void check_directory(const char *what, const char *path, uint64_t bytes)
                       (double)available / (1 << 30), (double)bytes / (1 << 30));
 }
 
-static void check_stage(const char *wanted, uint64_t bytes)
-{
-    char root[JOB_PATH_SIZE];
-
-    job_stage_choose(wanted, getenv(JOB_STAGE_VARIABLE), root);
-    check_directory("staged saves", root, bytes);
-}
-
 /*
  * ---- NVML by hand -------------------------------------------------------------------------------------------------
  *
@@ -301,7 +293,7 @@ int main(int argc, char **argv)
     const char *root = other_root && other_root[0] ? other_root : "/";
     double begun = clock_monotonic();
     struct preflight_options options;
-    char driver[96];
+    char driver[96], stage[JOB_PATH_SIZE];
     int code = read_options(argc, argv, &options);
 
     if (code >= 0)
@@ -319,8 +311,10 @@ int main(int argc, char **argv)
     if (root != other_root)
         check_nvml();
     check_directory("checkpoints", options.checkpoint, (uint64_t)options.checkpoint_bytes);
-    if (options.stage && options.stage[0])
-        check_stage(options.stage, (uint64_t)options.stage_bytes);
+    if (options.stage && options.stage[0]) {
+        job_stage_choose(options.stage, getenv(JOB_STAGE_VARIABLE), stage);
+        check_directory("staged saves", stage, (uint64_t)options.stage_bytes);
+    }
     write_finding("end", "%.3f", clock_monotonic() - begun);
     return CODE_OK;
 }

@@ -296,12 +296,6 @@ static bool is_stage(DIR *directory, const char *root, const char *name, struct 
            snprintf(stage->path, sizeof stage->path, "%s/%s", root, name) < (int)sizeof stage->path;
 }
 
-static bool is_of_job(const struct epilog *epilog, const struct stage *stage)
-{
-    return stage->uid == epilog->uid && stage->job != 0 &&
-           (stage->job == epilog->job_id || stage->job == epilog->het_job_id);
-}
-
 struct stages {
     struct stage stage[STAGES_MOST];
     int count;
@@ -319,7 +313,10 @@ static void find_stages(const struct epilog *epilog, const char *root, struct st
 
         if (!is_stage(directory, root, entry->d_name, &stage))
             continue;
-        into = is_of_job(epilog, &stage) ? own : others;
+        into = stage.uid == epilog->uid && stage.job != 0 &&
+                       (stage.job == epilog->job_id || stage.job == epilog->het_job_id)
+                   ? own
+                   : others;
         stage.keep = into == own ? NULL : epilog->keep;
         if (into == others && (!stage.keep || (geteuid() != 0 && geteuid() != stage.uid)))
             continue;

@@ -92,12 +92,6 @@ void plugin_warn_of_timeout(int epilog_seconds)
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
-/* "(null)" is how sbatch and salloc write an option without a value into the environment of the job. */
-static bool is_given(const char *argument)
-{
-    return argument && argument[0] && strcmp(argument, "(null)") != 0;
-}
-
 /* Whether an option has the one argument that it may have, or none. */
 static bool is_allowed(const char *option, const char *argument, const char *allowed)
 {
@@ -111,7 +105,8 @@ static bool is_allowed(const char *option, const char *argument, const char *all
 static int on_option(int value, const char *argument, int remote)
 {
     struct request *request = &plugin.request;
-    const char *given = is_given(argument) ? argument : NULL;
+    /* "(null)" is how sbatch and salloc write an option without a value into the environment of the job. */
+    const char *given = argument && argument[0] && strcmp(argument, "(null)") != 0 ? argument : NULL;
 
     if (value == OPTION_REPORT && !remote && !is_allowed("muster-report", given, "json"))
         return -1;
@@ -205,15 +200,6 @@ static void read_site(int argc, char *argv[])
 
 /* ---- callbacks --------------------------------------------------------------------------------------------------- */
 
-/* When slurmd starts, so that no srun waits while hwloc reads a large machine. */
-static void keep_machine(void)
-{
-    struct error err;
-
-    if (machine_cache_write(MACHINE_CACHE_DIR, &err) < 0)
-        slurm_info("muster: each srun --muster reads this machine again: %s", err.text);
-}
-
 /* The settings of this node's epilog. The caller adds the job. */
 static struct epilog describe_epilog(void)
 {
@@ -236,7 +222,9 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
     if (context == S_CTX_SLURMD || context == S_CTX_REMOTE)
         unsetenv("MUSTER_HWLOC"); /* root loads the installed library only, whatever its environment names */
     if (context == S_CTX_SLURMD) {
-        keep_machine();
+        /* So that no srun waits while hwloc reads a large machine. */
+        if (machine_cache_write(MACHINE_CACHE_DIR, &err) < 0)
+            slurm_info("muster: each srun --muster reads this machine again: %s", err.text);
         read_site(argc, argv);
         plugin_warn_of_timeout(plugin.site.epilog_seconds);
         if (step_stages_save(&plugin.site, &err) < 0)

@@ -102,11 +102,6 @@ static const char *outer_option(const char *option)
     return getenv(name);
 }
 
-static bool is_requested(const struct srun_line *line)
-{
-    return line->muster || outer_option("muster") || outer_option("muster_report") || outer_option("muster_preflight");
-}
-
 /* The job file that srun_check will find; NULL for none. Slurm passes on an option without a value as "(null)". */
 static const char *choose_job_file(const struct srun_line *line)
 {
@@ -131,7 +126,7 @@ void srun_begin(struct plugin *plugin)
     if (srun_line_own(line, &err) < 0)
         slurm_spank_log("muster: warning: srun's command line cannot be read: %s; ranks are neither ordered nor bound",
                         err.text);
-    if (!is_requested(line))
+    if (!line->muster && !outer_option("muster") && !outer_option("muster_report") && !outer_option("muster_preflight"))
         return;
     plugin->plan.user_binds =
         line->binds || getenv("SLURM_CPU_BIND") || getenv("SLURM_HINT") || getenv("SLURM_THREADS_PER_CORE");
@@ -180,18 +175,6 @@ static void hand_over(const struct step_plan *plan)
     free(text);
 }
 
-/*
- * With LaunchParameters=use_interactive_step, salloc's shell runs in a hidden `srun --interactive`. If that srun ends,
- * so does the job. srun_check refuses a wrong job file only in an srun that cannot be salloc's interactive step. In the
- * others srun_step decides, since it knows the step's id. (After an option that srun_line.h does not know,
- * --interactive may be an argument of the program.) srun_step is the worse place: if srun ends there, the CPUs of the
- * step are held until the job ends.
- */
-static bool may_be_interactive(const struct srun_line *line)
-{
-    return line->interactive && getenv("SLURM_JOB_ID");
-}
-
 void srun_check(struct plugin *plugin)
 {
     struct job_file *file = &plugin->srun.file;
@@ -203,7 +186,14 @@ void srun_check(struct plugin *plugin)
         snprintf(plugin->request.file, sizeof plugin->request.file, "%s", outer);
     if (plugin->request.file[0])
         read_job(plugin, plugin->request.file);
-    if (file->path[0] && !file->valid && !may_be_interactive(&plugin->srun.line))
+    /*
+     * With LaunchParameters=use_interactive_step, salloc's shell runs in a hidden `srun --interactive`. If that srun
+     * ends, so does the job. srun_check refuses a wrong job file only in an srun that cannot be salloc's interactive
+     * step. In the others srun_step decides, since it knows the step's id. (After an option that srun_line.h does not
+     * know, --interactive may be an argument of the program.) srun_step is the worse place: if srun ends there, the
+     * CPUs of the step are held until the job ends.
+     */
+    if (file->path[0] && !file->valid && !(plugin->srun.line.interactive && getenv("SLURM_JOB_ID")))
         refuse_job_file(&file->err);
     if (file->valid)
         setenv("MUSTER_JOB", plugin->plan.job_file, 1);

@@ -23,24 +23,17 @@ static int make_empty(const char *dir, struct error *err)
     return empty ? 0 : error_set(err, CODE_USAGE, "%s: not empty; a snapshot needs a new or empty directory", dir);
 }
 
-/* node_read asks the kernel for the CPUs that it may use on this machine, and this file of a saved one. */
-static void read_allowed(const char *root)
-{
-    char list[1024];
-
-    sysfs_field(root, "Cpus_allowed_list:", list, sizeof list, "proc/self/status");
-}
-
 int snapshot_save(const char *root, const char *dir, struct error *err)
 {
-    char from[PATH_MAX], to[PATH_MAX];
+    char from[PATH_MAX], to[PATH_MAX], list[1024];
     struct node *node;
     int rc = -1;
 
     if (make_empty(dir, err) < 0)
         return -1;
     sysfs_copy_to(dir);
-    read_allowed(root);
+    /* node_read asks the kernel for the CPUs that it may use on this machine, and this file of a saved one. */
+    sysfs_field(root, "Cpus_allowed_list:", list, sizeof list, "proc/self/status");
     node = node_read(root, NULL, err);
     if (sysfs_copy_to(NULL) < 0 && node) {
         error_errno(err, CODE_IO, "%s", dir);

@@ -53,11 +53,6 @@ const char *launch_type(const char *library)
     return is_open_mpi(library) ? "pmix" : "pmi2";
 }
 
-static const char *protocol_name(const struct launch *launch)
-{
-    return launch->pmix ? "PMIx" : launch->pmi ? "PMI2" : "neither PMI2 nor PMIx";
-}
-
 /* What would be right, given that the protocols offered are not. MPICH that does not speak PMI2 was built for PMIx. */
 static const char *right_launcher(const struct launch *launch, const char *library)
 {
@@ -74,8 +69,11 @@ static const char *right_launcher(const struct launch *launch, const char *libra
 static int fail_launch(const struct launch *launch, const char *library, struct error *err)
 {
     return error_set(err, CODE_USAGE, "%s started %d ranks with %s, which %.*s cannot use: start them with %s",
-                     launch->launcher, launch->size, protocol_name(launch), (int)strcspn(library, ",\n"), library,
-                     right_launcher(launch, library));
+                     launch->launcher, launch->size,
+                     launch->pmix  ? "PMIx"
+                     : launch->pmi ? "PMI2"
+                                   : "neither PMI2 nor PMIx",
+                     (int)strcspn(library, ",\n"), library, right_launcher(launch, library));
 }
 
 int launch_check(const struct launch *launch, const char *library, struct error *err)

@@ -25,12 +25,6 @@ static void widen_part(float *out, enum dtype dtype, const void *part, size_t fi
             out[i] = dtype == DTYPE_BF16 ? bf16_to_float(halves[i]) : f16_to_float(halves[i]);
 }
 
-static void narrow_sum(uint16_t *out, enum dtype dtype, const float *sum, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        out[i] = dtype == DTYPE_BF16 ? bf16_of_float(sum[i]) : f16_of_float(sum[i]);
-}
-
 static void block_sum(float *out, enum dtype dtype, const void *const *parts, int ranks, size_t first, size_t count)
 {
     float right[BLOCK];
@@ -68,7 +62,8 @@ void comm_tree_sum(enum dtype dtype, void *out, const void *const *parts, int ra
             block_sum((float *)out + first, dtype, parts, ranks, first, length);
         } else {
             block_sum(sum, dtype, parts, ranks, first, length);
-            narrow_sum((uint16_t *)out + first, dtype, sum, length);
+            for (size_t i = 0; i < length; i++)
+                ((uint16_t *)out)[first + i] = dtype == DTYPE_BF16 ? bf16_of_float(sum[i]) : f16_of_float(sum[i]);
         }
     }
 }

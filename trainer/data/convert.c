@@ -23,17 +23,13 @@ struct conversion {
 
 /* ---- what was encoded, in order ---------------------------------------------------------------------------------- */
 
-static void print_place(char *out, size_t size, const struct text_place *place)
-{
-    snprintf(out, size, "%.200s:%" PRIu64 ", offset %" PRIu64, place->name, place->line, place->offset);
-}
-
 static int take_bad(struct conversion *c, const struct bad_place *bad, struct error *err)
 {
     struct converted *converted = c->converted;
     char place[300], more[80] = "";
 
-    print_place(place, sizeof place, &bad->place);
+    snprintf(place, sizeof place, "%.200s:%" PRIu64 ", offset %" PRIu64, bad->place.name, bad->place.line,
+             bad->place.offset);
     if (converted->bad == c->convert->skip_bad) {
         if (converted->bad > 0)
             snprintf(more, sizeof more, " (after %" PRIu64 " skipped by --skip-bad)", converted->bad);

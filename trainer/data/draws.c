@@ -77,13 +77,6 @@ int mask_count(double probability, int tokens)
     return count < 1 ? 1 : count;
 }
 
-static int draw_length(struct draws *draws)
-{
-    uint32_t ticket = draws_below(draws, 11);
-
-    return ticket < 6 ? 1 : ticket < 9 ? 2 : 3;
-}
-
 /* The number of consecutive tokens from `first` that are not chosen, at most `most`. */
 static int count_free(const bool *chosen, int first, int end, int most)
 {
@@ -104,11 +97,13 @@ int mask_choose(struct draws *draws, int a, int b, int count, int *order, bool *
     for (int i = 0; i < tokens && count > 0; i++) { /* a partial Fisher-Yates shuffle */
         int other = i + (int)draws_below(draws, (uint32_t)(tokens - i));
         int first = order[other], length, room;
+        uint32_t ticket;
 
         order[other] = order[i];
         if (chosen[first])
             continue;
-        length = draw_length(draws);
+        ticket = draws_below(draws, 11);
+        length = ticket < 6 ? 1 : ticket < 9 ? 2 : 3;
         room = count_free(chosen, first, first < a ? a : tokens, length < count ? length : count);
         memset(chosen + first, 1, (size_t)room * sizeof *chosen);
         spans[nspans++] = (struct mask_span){first, room};

@@ -36,13 +36,6 @@ static int after_space(int state, char space)
     }
 }
 
-static int after_text(int state, char byte)
-{
-    if (is_one_of(byte, ".!?") || (state == SENTENCE_STOP && is_one_of(byte, "\"')]")))
-        return SENTENCE_STOP;
-    return SENTENCE_TEXT;
-}
-
 size_t sentences_next(struct sentences *s, const char *bytes, size_t count, bool *ended)
 {
     *ended = false;
@@ -54,7 +47,12 @@ size_t sentences_next(struct sentences *s, const char *bytes, size_t count, bool
             *ended = true;
             return i;
         }
-        s->state = space ? after_space(s->state, bytes[i]) : after_text(s->state, bytes[i]);
+        if (space)
+            s->state = after_space(s->state, bytes[i]);
+        else if (is_one_of(bytes[i], ".!?") || (s->state == SENTENCE_STOP && is_one_of(bytes[i], "\"')]")))
+            s->state = SENTENCE_STOP;
+        else
+            s->state = SENTENCE_TEXT;
     }
     return count;
 }

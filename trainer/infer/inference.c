@@ -20,28 +20,22 @@ static int refuse_directory(const char *path, struct error *err)
                      path);
 }
 
-static void note_skipped(const struct inference_options *o, const char *why)
-{
-    char line[1200];
-
-    snprintf(line, sizeof line, "%s; trying the one before it", why);
-    o->note(line);
-}
-
 /* The newest in the directory that can be opened. One of another release is not broken: no older one replaces it. */
 static struct ckpt *open_newest(const struct inference_options *o, const uint64_t *steps, size_t count,
                                 struct error *err)
 {
     struct ckpt *ckpt = NULL;
-    char at[JOB_PATH_SIZE + 64];
+    char at[JOB_PATH_SIZE + 64], line[1200];
 
     for (size_t i = 0; i < count && !ckpt; i++) {
         ckpt_step_path(at, sizeof at, o->checkpoint, steps[i]);
         ckpt = ckpt_open(at, err);
         if (!ckpt && err->code == CODE_CONFIG)
             break;
-        if (!ckpt && i + 1 < count)
-            note_skipped(o, err->text);
+        if (!ckpt && i + 1 < count) {
+            snprintf(line, sizeof line, "%s; trying the one before it", err->text);
+            o->note(line);
+        }
     }
     return ckpt;
 }

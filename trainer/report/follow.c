@@ -222,11 +222,6 @@ static int read_lines(struct screen *screen, struct followed_run *run, struct ta
     return 0;
 }
 
-static bool process_ended(pid_t pid)
-{
-    return pid > 0 && kill(pid, 0) < 0 && errno == ESRCH;
-}
-
 static void catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: a signal ends the sleep */
@@ -249,7 +244,8 @@ int follow_run(const struct follow *follow, struct error *err)
     stop_requested = 0;
     catch_signals();
     while (result == 0 && !end) {
-        bool ended = process_ended(follow->pid); /* before the last read, so that the last lines are not missed */
+        /* Before the last read, so that the last lines are not missed. */
+        bool ended = follow->pid > 0 && kill(follow->pid, 0) < 0 && errno == ESRCH;
 
         result = read_lines(&screen, &run, tail, follow->path, err);
         end = ended || stop_requested || (follow->steps > 0 && run.last.step >= follow->steps);

@@ -144,13 +144,6 @@ static void catch_ends(struct watchdog *w)
     atexit(catch_exit);
 }
 
-static void release_ends(void)
-{
-    on_duty = NULL;
-    for (int k = 0; k < FATAL_SIGNALS; k++)
-        sigaction(fatal_signals[k], &handlers_before[k], NULL);
-}
-
 /* ---- reasons for alarm ---- */
 
 static bool waits_too_long(struct watchdog *w, struct polling *polling, const struct flight_record *record)
@@ -386,7 +379,9 @@ bool watchdog_stop(struct watchdog *w)
     if (alarm)
         return false;
     pthread_join(w->thread, NULL);
-    release_ends();
+    on_duty = NULL;
+    for (int k = 0; k < FATAL_SIGNALS; k++)
+        sigaction(fatal_signals[k], &handlers_before[k], NULL);
     destroy_watchdog(w);
     return true;
 }
