@@ -103,7 +103,7 @@ refused() {
 @test "output that cannot be written ends the program with 74" {
     tiny_job "$DIR/tiny"
     for command in "muster-train --keys" "muster-train --check $DIR/tiny/job.cfg" \
-        "muster-train --plan 4 $DIR/tiny/job.cfg" "muster-data --check $DIR/tiny/train" "muster-ckpt --help" \
+        "muster-train --plan 4 $DIR/tiny/job.cfg" "muster-data verify $DIR/tiny/train" "muster-ckpt --help" \
         "muster-ckptd --version" "muster-generate --help" "muster-preflight --help" "muster-report --help"; do
         status=0
         $command >/dev/full 2>"$DIR/err" || status=$?
@@ -198,7 +198,7 @@ capitals_model() {
 
 # broken_data NAME WORDS: the data set DIR/d is broken; both who make data and who train on it refuse it
 broken_data() {
-    refused 65 "$2" muster-data --check "$DIR/d"
+    refused 65 "$2" muster-data verify "$DIR/d"
     refused 65 "$2" muster-train "$DIR/tiny/job.cfg" --set data.train="$DIR/d"
     cases=$((cases + 1))
 }
@@ -226,7 +226,7 @@ patch() {
     fresh && patch "$DIR/d.idx" 18 '\377\377\377\377\377\377\377\177' && broken_data count d.idx
     fresh && patch "$DIR/d.idx" 34 '\377\377\377\377' && broken_data length d.idx
     fresh && patch "$DIR/d.idx" 38 '\1' && broken_data pointer d.idx
-    fresh && rm "$DIR/d.idx" && refused 65 d.idx muster-data --check "$DIR/d"
+    fresh && rm "$DIR/d.idx" && refused 65 d.idx muster-data verify "$DIR/d"
     [ "$cases" -ge 10 ]
     refused 65 "a sample of model.seq_length = 400000" muster-train "$DIR/tiny/job.cfg" --set model.seq_length=400000
     refused 65 "token" muster-train "$DIR/tiny/job.cfg" --set model.vocab=65

@@ -94,7 +94,7 @@ stopped_with_75() {
         resume 1 || code=$?
         cat "$DIR/log"
         [ "$code" -eq 78 ]
-        had=$(muster-data --check "$DIR/moved/$set" | sed 's/.*: \([0-9]*\) tokens.*/\1/')
+        had=$(muster-data verify "$DIR/moved/$set" | sed 's/.*: \([0-9]*\) tokens.*/\1/')
         said="data set $DIR/$set was replaced: it has 60000 tokens in 1 document (index [0-9a-f]*), and had $had in 1 ("
         grep -q "^muster-train: $said.*): restore it, or go on with it by --set data.changed=accept$" "$DIR/log"
         [ "$(newest "$DIR/ckpt")" = step-00000020 ]

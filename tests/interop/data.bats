@@ -27,11 +27,11 @@ setup() {
     [ "$output" = "indexed.py: set does not hold the sentences of these texts" ]
 }
 
-@test "muster-data --check reads Megatron-LM data sets with tokens of every type" {
+@test "muster-data verify reads Megatron-LM data sets with tokens of every type" {
     for code in 1 4 8; do
         run -0 indexed write "set$code" $code text "${licenses[@]}"
         counts=${output#* tokens, }
-        run -0 muster-data --check "set$code"
+        run -0 muster-data verify "set$code"
         [[ $output == *"), $counts, longest sentence "* ]]
     done
 }

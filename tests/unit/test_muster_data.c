@@ -37,7 +37,7 @@ static void texts_become_documents(void **state)
     write_file("b", "z\xc3\xbcrich \xff", 9);
     expect("a b --out set", 0, "set: 15 tokens, 2 documents; wrote set.bin and set.idx\n");
     expect_tokens("set", "first\nz\xc3\xbcrich \xff", 2);
-    expect("--check set", 0,
+    expect("verify set", 0,
            "set: 15 tokens (uint8), 2 documents, longest sequence 9; tokens are 10 to 255: model.vocab must be at "
            "least 256\n");
     assert_int_equal(system("test -z \"$(ls | grep '[.]tmp$')\""), 0);
@@ -105,13 +105,13 @@ static void sentences_are_told_apart(void **state)
     expect("a b c d --out set --sentences", 0, "set: 37 tokens, 7 sentences, 4 documents; wrote set.bin and set.idx\n");
     expect_sentences("set", "One. |Two!  |Three\n\n|Four||\n Five||end.||begin||");
     expect(
-        "--check set", 0,
+        "verify set", 0,
         "set: 37 tokens (uint8), 7 sentences, 4 documents, longest sentence 7; tokens are 10 to 119: model.vocab must "
         "be at least 120\n");
     expect("a b c d --out plain", 0, "plain: 37 tokens, 4 documents; wrote plain.bin and plain.idx\n");
     expect_sentences("plain", "One. Two!  Three\n\nFour||\n Five||end.||begin||");
     assert_int_equal(system("cmp set.bin plain.bin"), 0);
-    expect("--check plain", 0,
+    expect("verify plain", 0,
            "plain: 37 tokens (uint8), 4 documents, longest sequence 22; tokens are 10 to 119: model.vocab must be at "
            "least 120\n");
     expect("a --out train --sentences --valid-out valid --valid-percent 70", 0,
@@ -183,10 +183,8 @@ static void broken_texts_are_refused(void **state)
          "--valid-percent must be a number, more than 0 and less than 100; muster-data --help lists the options"},
         {"a --out set --valid-out v --valid-percent 5x", 64,
          "--valid-percent must be a number, more than 0 and less than 100; muster-data --help lists the options"},
-        {"--check", 64, "no prefix was given; muster-data --help lists the options"},
-        {"--check a --out set", 64, "--check takes prefixes only; muster-data --help lists the options"},
-        {"--check a --sentences", 64, "--check takes prefixes only; muster-data --help lists the options"},
-        {"--check none", 65, "there is no none.idx; give the prefix of a .bin and .idx made by muster-data"},
+        {"verify", 64, "verify: no prefix was given; muster-data --help lists the options"},
+        {"verify none", 65, "there is no none.idx; give the prefix of a .bin and .idx made by muster-data"},
     };
     char *far = malloc(1600000);
 
@@ -241,8 +239,6 @@ static void texts_are_named_by_a_list(void **state)
     expect("--files-from nowhere --out none", 65, "muster-data: cannot read nowhere: No such file or directory\n");
     write_file("list", "a\nb\n", 4);
     expect("--files-from list --out none", 65, "muster-data: cannot read b: No such file or directory\n");
-    expect("--check set --files-from list", 64,
-           "muster-data: --check takes prefixes only; muster-data --help lists the options\n");
 }
 
 /* More names than a command line holds, and more than one growth of the table. */
@@ -324,7 +320,7 @@ static void a_signal_leaves_nothing(void **state)
 static void help_and_version(void **state)
 {
     (void)state;
-    expect("--help | grep -c -e --out -e --check -e --valid-percent -e --sentences -e --files-from", 0, "9\n");
+    expect("--help | grep -c -e --out -e --valid-percent -e --sentences -e --files-from", 0, "8\n");
     expect("--version | grep -c '^muster-data [0-9.]*$'", 0, "1\n");
     expect("--nonsense", 64, "muster-data: unknown option --nonsense; muster-data --help lists the options\n");
     expect("a -out set", 64, "muster-data: unknown option -out; muster-data --help lists the options\n");

@@ -16,8 +16,6 @@
 struct convert_options {
     const char *list, *percent, *split, *key;
     long workers, skip;
-    bool check;
-    int others; /* options that --check does not take */
 };
 
 static void print_converted(const struct convert *convert, const struct converted *converted)
@@ -165,14 +163,12 @@ static int read_options(int argc, char **argv, struct convert *convert, struct c
         {"valid-percent", OPTION_TEXT, .to = &options->percent},
         {"skip-bad", OPTION_WHOLE, .to = &options->skip, .most = INT_MAX},
         {"workers", OPTION_WHOLE, .to = &options->workers, .least = 1, .most = WORK_THREADS_MOST},
-        {"check", OPTION_FLAG, .to = &options->check},
         {0},
     };
     int code = options_read(rows, argc, argv, data_usage);
 
     if (code >= 0)
         return code;
-    options->others = optind - 1 - options->check; /* every option before the prefixes */
     convert->texts.paths = argv + optind;
     convert->texts.count = argc - optind;
     return -1;
@@ -186,11 +182,6 @@ int data_convert(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    if (options.check && options.others)
-        return option_fail("--check takes prefixes only");
-    if (options.check)
-        return convert.texts.count ? data_print_sets(convert.texts.paths, convert.texts.count, true)
-                                   : option_fail("no prefix was given");
     code = check_options(&convert, &options);
     return code ? code : convert_all(&convert, options.list);
 }

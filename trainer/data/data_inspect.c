@@ -91,29 +91,21 @@ done:
     return status;
 }
 
-int data_print_sets(char *const *prefixes, int count, bool every_token)
-{
-    int worst = CODE_OK;
-
-    for (int i = 0; i < count; i++) {
-        struct error err;
-
-        if (print_one(prefixes[i], every_token, &err) < 0)
-            worst = error_report(&err);
-    }
-    return worst;
-}
-
 /* Arguments that are only prefixes. */
 static int inspect_sets(int argc, char **argv, bool every_token)
 {
     int code = options_read(&(const struct option_row){0}, argc, argv, data_usage);
+    struct error err;
 
     if (code >= 0)
         return code;
     if (optind == argc)
         return option_fail("%s: no prefix was given", argv[0]);
-    return data_print_sets(argv + optind, argc - optind, every_token);
+    code = CODE_OK;
+    for (int i = optind; i < argc; i++)
+        if (print_one(argv[i], every_token, &err) < 0)
+            code = error_report(&err);
+    return code;
 }
 
 int data_show(int argc, char **argv)

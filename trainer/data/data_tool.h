@@ -10,7 +10,7 @@
 
 #include "common/error.h"
 
-int data_convert(int argc, char **argv); /* without a command: TEXT... --out PREFIX, and --check PREFIX... */
+int data_convert(int argc, char **argv); /* without a command: TEXT... --out PREFIX */
 int data_show(int argc, char **argv);
 int data_verify(int argc, char **argv);
 int data_decode(int argc, char **argv);
@@ -20,9 +20,6 @@ int data_train_tokenizer(int argc, char **argv);
 /* ---- data_inspect.c ---------------------------------------------------------------------------------------------- */
 
 struct indexed_facts;
-
-/* Prints the sizes of each set; `every_token`: reads the tokens, and prints their range. Returns the exit code. */
-int data_print_sets(char *const *prefixes, int count, bool every_token);
 
 /* "5 sentences, 2 documents", or only the documents where sequences are documents. */
 void data_print_documents(const struct indexed_facts *facts, bool sentences);

@@ -35,7 +35,7 @@ const char data_usage[] =
     "  --workers N         threads that encode (all processors); the data set is the same for any N\n"
     "\n"
     "  show                print the sizes of data sets\n"
-    "  verify, --check     the same, and read every token\n"
+    "  verify              the same, and read every token\n"
     "  decode              print the text of a data set's documents, from number N to M; the first is 0\n"
     "  merge               write the documents of several data sets to one\n"
     "  train-tokenizer     make a SentencePiece vocabulary of N tokens; also takes --files-from, --key, --raw, "
