@@ -1,7 +1,6 @@
 #include "common/crc32c.h"
 
 #include <isa-l/crc.h>
-#include <stdbool.h>
 #include <string.h>
 
 #define MAX_RUN ((size_t)1 << 30) /* crc32_iscsi takes the length as an int */

@@ -58,6 +58,23 @@ void *error_calloc(size_t count, size_t size, struct error *err)
     return memory;
 }
 
+int error_reserve(void *array, size_t *room, size_t count, size_t more, size_t size, struct error *err)
+{
+    size_t wanted = *room ? *room : 64;
+    void **pointer = array, *larger;
+
+    if (*room - count >= more)
+        return 0;
+    while (wanted - count < more)
+        wanted *= 2;
+    larger = realloc(*pointer, wanted * size);
+    if (!larger)
+        return error_errno(err, CODE_IO, "no memory for %zu bytes", wanted * size);
+    *pointer = larger;
+    *room = wanted;
+    return 0;
+}
+
 int error_prefix(struct error *err, const char *format, ...)
 {
     char rest[sizeof err->text];

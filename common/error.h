@@ -45,6 +45,9 @@ int error_errno(struct error *err, enum exit_code code, const char *format, ...)
 /* calloc(3). NULL, and *err is filled with CODE_IO, when there is no memory. */
 void *error_calloc(size_t count, size_t size, struct error *err);
 
+/* Gives the malloc'ed array at *array, of *room elements, room for `more` behind `count`. 0, or -1 with CODE_IO. */
+int error_reserve(void *array, size_t *room, size_t count, size_t more, size_t size, struct error *err);
+
 /* Put "context: " before the present text. Returns -1. */
 int error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -87,13 +87,11 @@ static int check_number(const char *p, size_t length, struct error *err)
 
 char *job_text_prepare(const char *text, int *line, struct error *err)
 {
-    char *copy = malloc(2 * strlen(text) + 2); /* at worst every second character is a one-digit integer */
+    char *copy = error_calloc(2, strlen(text) + 1, err); /* at worst every second character is a one-digit integer */
     char *out = copy;
 
-    if (!copy) {
-        error_errno(err, CODE_IO, "no memory for the job file");
+    if (!copy)
         return NULL;
-    }
     *line = 1;
     for (const char *p = text; *p;) {
         size_t length = verbatim_length(p);

@@ -61,13 +61,11 @@ static int run_length(const int *map, int count, int *step)
 char *rank_map_text(const int *map, int world, struct error *err)
 {
     enum { RUN = 3 * 12 }; /* three numbers of 32 bits, and the separators */
-    char *text = calloc(1, RANK_MAP_TEXT + RUN + 1);
+    char *text = error_calloc(1, RANK_MAP_TEXT + RUN + 1, err);
     int used = 0, step, length;
 
-    if (!text) {
-        error_errno(err, CODE_IO, "no memory for the order of %d ranks", world);
+    if (!text)
         return NULL;
-    }
     for (int at = 0; at < world && used <= RANK_MAP_TEXT; at += length) {
         length = run_length(&map[at], world - at, &step);
         used += snprintf(text + used, RUN, "%s%d", at ? "," : "", map[at]);

@@ -108,12 +108,10 @@ static const char *name_end(const char *text)
 
 struct hostlist *hostlist_create(const char *text, struct error *err)
 {
-    struct hostlist *list = calloc(1, sizeof *list);
+    struct hostlist *list = error_calloc(1, sizeof *list, err);
 
-    if (!list) {
-        error_errno(err, CODE_IO, "host list");
+    if (!list)
         return NULL;
-    }
     for (const char *next; *text; text = *next ? next + 1 : next) {
         const char *end = next = name_end(text);
 

@@ -275,12 +275,10 @@ int place_ranks(const struct switch_tree *switch_tree, const struct mesh *mesh, 
     if (check_arguments(switch_tree, mesh, bytes, slots, err) < 0)
         return -1;
     placing.tree = seat_tree_create(switch_tree, mesh->tp, mesh->dp * mesh->pp, slots, err);
-    placing.trial = calloc((size_t)mesh_world(mesh), sizeof *placing.trial);
-    placing.holder = calloc((size_t)mesh->dp * (size_t)mesh->pp, sizeof *placing.holder);
+    placing.trial = error_calloc((size_t)mesh_world(mesh), sizeof *placing.trial, err);
+    placing.holder = error_calloc((size_t)mesh->dp * (size_t)mesh->pp, sizeof *placing.holder, err);
     if (placing.tree && placing.trial && placing.holder)
         rc = place_all(&placing, slots, err);
-    else if (placing.tree)
-        error_errno(err, CODE_IO, "no memory to place %d ranks", mesh_world(mesh));
     if (rc == 0 && cost)
         *cost = placing.cost;
     seat_tree_destroy(placing.tree);

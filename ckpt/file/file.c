@@ -144,7 +144,7 @@ void listing_keep(struct listing *listing, void **items, size_t *count, const vo
 {
     listing->items = items;
     listing->count = count;
-    if (file_grow(items, *count, &listing->room, size) < 0)
+    if (error_reserve(items, &listing->room, *count, 1, size, NULL) < 0)
         listing->failure = errno;
     else
         memcpy((char *)*items + (*count)++ * size, item, size);
@@ -166,18 +166,6 @@ int listing_close(struct listing *listing, struct error *err)
 bool file_exists(const struct directory *directory, const char *name)
 {
     return faccessat(directory->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
-int file_grow(void **array, size_t count, size_t *room, size_t size)
-{
-    size_t more = *room ? 2 * *room : 16;
-    void *grown = count < *room ? *array : realloc(*array, more * size);
-
-    if (!grown)
-        return -1;
-    *room = count < *room ? *room : more;
-    *array = grown;
-    return 0;
 }
 
 void file_temporary_name(char *name, size_t size, const char *stem)

@@ -70,9 +70,6 @@ int listing_close(struct listing *listing, struct error *err);
 /* Whether there is an entry of that name, be it a link that leads nowhere. */
 bool file_exists(const struct directory *directory, const char *name);
 
-/* Grow a malloc'ed array so that it has room for one element more than `count`. 0, or -1 with errno. */
-int file_grow(void **array, size_t count, size_t *room, size_t size);
-
 /* A name for a file that is not finished: starts with `stem`, ends with ".tmp", unique. */
 void file_temporary_name(char *name, size_t size, const char *stem);
 

@@ -146,12 +146,10 @@ static int begin_file(struct block_writer *writer, const void *header, struct er
 struct block_writer *block_writer_create(const struct directory *directory, const char *name, const void *header,
                                          size_t header_bytes, uint64_t data_bytes, struct error *err)
 {
-    struct block_writer *writer = calloc(1, sizeof *writer);
+    struct block_writer *writer = error_calloc(1, sizeof *writer, err);
 
-    if (!writer) {
-        error_errno(err, CODE_IO, "%s/%s", directory->path, name);
+    if (!writer)
         return NULL;
-    }
     writer->directory = directory;
     writer->fd = -1;
     writer->header_bytes = header_bytes;

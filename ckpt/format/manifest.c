@@ -164,12 +164,10 @@ static int make_header(struct manifest *part, void **header, struct error *err)
 
 struct manifest *manifest_create_part(const struct ckpt_save *save, void **header, struct error *err)
 {
-    struct manifest *part = calloc(1, sizeof *part);
+    struct manifest *part = error_calloc(1, sizeof *part, err);
 
-    if (!part) {
-        error_errno(err, CODE_IO, "manifest of shard %d", save->shard);
+    if (!part)
         return NULL;
-    }
     part->part = save->shard;
     part->shards = save->shards;
     part->state = save->state;
@@ -297,16 +295,13 @@ void *manifest_read_header(const struct manifest *manifest, int shard, int fd, c
                            struct error *err)
 {
     const struct manifest_shard *described = &manifest->shard[manifest->part < 0 ? shard : 0];
-    void *header = malloc(described->data_offset);
+    void *header = error_calloc(1, described->data_offset, err);
     char name[FILE_NAME_SIZE];
     uint32_t crc;
 
     name_shard(name, SHARD_DATA, shard, manifest->shards);
-    if (!header) {
-        error_errno(err, CODE_IO, "%s/%s: a header of %" PRIu64 " bytes", directory->path, name,
-                    described->data_offset);
+    if (!header)
         return NULL;
-    }
     if (file_read_at(fd, header, described->data_offset, 0, directory->path, name, err) < 0)
         goto fail;
     crc = crc32c(0, header, described->data_offset);

@@ -481,10 +481,8 @@ struct manifest *manifest_decode(const char *text, size_t bytes, int part, int s
                   errno == ENOMEM ? "no memory" : where.text);
         return NULL;
     }
-    manifest = calloc(1, sizeof *manifest);
-    if (!manifest) {
-        error_errno(err, CODE_IO, "a manifest");
-    } else if (decode_manifest(manifest, root, part, shards, err) < 0) {
+    manifest = error_calloc(1, sizeof *manifest, err);
+    if (manifest && decode_manifest(manifest, root, part, shards, err) < 0) {
         format_explain(root, format_of(part), err);
         manifest_destroy(manifest);
         manifest = NULL;

@@ -378,12 +378,10 @@ int piece_index_create(struct piece_index *index, const struct manifest *manifes
     for (int s = 0; s < manifest->shards; s++)
         count += manifest->shard[s].npieces;
     index->manifest = manifest;
-    index->pieces = calloc(count + 1, sizeof *index->pieces);
-    index->start = calloc(manifest->ntensors + 1, sizeof *index->start);
-    if (!index->pieces || !index->start) {
-        error_errno(err, CODE_IO, "an index of %zu pieces", count);
+    index->pieces = error_calloc(count + 1, sizeof *index->pieces, err);
+    index->start = error_calloc(manifest->ntensors + 1, sizeof *index->start, err);
+    if (!index->pieces || !index->start)
         goto fail;
-    }
     collect_pieces(index);
     if (count_boxes(index, err) < 0)
         goto fail;

@@ -70,8 +70,8 @@ static int add_tensor(struct hf_files *files, int file, const struct safetensors
     snprintf(place.name, sizeof place.name, "%s", name);
     for (int d = 0; d < 2 && d < entry->ndim; d++)
         place.shape[d] = entry->shape[d];
-    if (file_grow((void **)&files->places, files->nplaces, &files->room, sizeof place) < 0)
-        return error_errno(err, CODE_IO, "a table of %zu tensors", files->nplaces + 1);
+    if (error_reserve(&files->places, &files->room, files->nplaces, 1, sizeof place, err) < 0)
+        return -1;
     files->places[files->nplaces++] = place;
     return 0;
 }
@@ -102,8 +102,8 @@ static int add_file(struct hf_files *files, const char *name, struct error *err)
     for (int i = 0; i < files->count; i++)
         if (strcmp(files->files[i].name, name) == 0)
             return 0;
-    if (file_grow((void **)&files->files, (size_t)files->count, &files->file_room, sizeof *files->files) < 0)
-        return error_errno(err, CODE_IO, "%s: a list of files", files->directory.path);
+    if (error_reserve(&files->files, &files->file_room, (size_t)files->count, 1, sizeof *files->files, err) < 0)
+        return -1;
     snprintf(files->files[files->count].name, sizeof files->files->name, "%s", name);
     return open_file(files, files->count++, err);
 }

@@ -197,8 +197,8 @@ static int list_all(struct verify *verify, struct error *err)
     for (int s = 0; s < manifest->shards; s++) {
         verify->progress.total += manifest->shard[s].layout.data_bytes;
         for (uint64_t block = 0; block < manifest->shard[s].layout.blocks; block++) {
-            if (file_grow((void **)&verify->blocks, verify->count, &room, sizeof *verify->blocks) < 0)
-                return error_errno(err, CODE_IO, "a list of %zu blocks", verify->count + 1);
+            if (error_reserve(&verify->blocks, &room, verify->count, 1, sizeof *verify->blocks, err) < 0)
+                return -1;
             verify->blocks[verify->count++] = (struct block_place){s, block};
         }
     }

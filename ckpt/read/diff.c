@@ -194,13 +194,12 @@ int ckpt_diff(struct ckpt *a, struct ckpt *b,
     int result;
 
     for (int side = 0; side < 2; side++) {
-        diff.pieces[side] = calloc(2 * most + 1, sizeof *diff.pieces[side]);
+        diff.pieces[side] = error_calloc(2 * most + 1, sizeof *diff.pieces[side], err);
         diff.parts[side] = diff.pieces[side] + most;
-        diff.buffers[side] = malloc(WINDOW * sizeof(float));
+        diff.buffers[side] = error_calloc(WINDOW, sizeof(float), err);
         room = room && diff.pieces[side] && diff.buffers[side];
     }
-    result = room ? compare_all(&diff, err)
-                  : error_errno(err, CODE_IO, "two buffers of %" PRIu64 " bytes", WINDOW * sizeof(float));
+    result = room ? compare_all(&diff, err) : -1;
     for (int side = 0; side < 2; side++) {
         free(diff.pieces[side]);
         free(diff.buffers[side]);

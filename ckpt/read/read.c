@@ -40,8 +40,8 @@ static int add_blocks(struct reading *reading, const struct copy *whole, struct 
         copy.place.block = block;
         if (!overlap_within(&copy.walk, begin > copy.base ? (begin - copy.base) / 4 : 0, (end - copy.base) / 4))
             continue;
-        if (file_grow((void **)&reading->copies, reading->count, &reading->room, sizeof copy) < 0)
-            return error_errno(err, CODE_IO, "a plan of %zu copies", reading->count + 1);
+        if (error_reserve(&reading->copies, &reading->room, reading->count, 1, sizeof copy, err) < 0)
+            return -1;
         reading->copies[reading->count++] = copy;
     }
     return 0;

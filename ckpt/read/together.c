@@ -158,8 +158,8 @@ static int add_shared(struct together *together, struct block_walk *walk, struct
         walk->wanted++;
     if (is_marked(together, together->node->rank, walk->number))
         block.wanted = walk->wanted;
-    if (file_grow((void **)&together->blocks, together->count, &together->room, sizeof block) < 0)
-        return error_errno(err, CODE_IO, "a list of %zu blocks", together->count + 1);
+    if (error_reserve(&together->blocks, &together->room, together->count, 1, sizeof block, err) < 0)
+        return -1;
     together->blocks[together->count++] = block;
     return 0;
 }

@@ -18,11 +18,7 @@
 
 struct fabric *fabric_create(struct error *err)
 {
-    struct fabric *fabric = calloc(1, sizeof *fabric);
-
-    if (!fabric)
-        error_errno(err, CODE_IO, "no memory for fabric profiles");
-    return fabric;
+    return error_calloc(1, sizeof(struct fabric), err);
 }
 
 void fabric_destroy(struct fabric *fabric)

@@ -69,19 +69,16 @@ static int fill_order(struct order *order, const struct order_request *request, 
     order->switch_tree = switch_tree_create(request->nodes, request->topology, request->where, err);
     if (!order->switch_tree)
         return -1;
-    order->slots = calloc((size_t)order->switch_tree->node_count, sizeof *order->slots);
-    if (!order->slots)
-        return error_errno(err, CODE_IO, "no memory for %d nodes", order->switch_tree->node_count);
-    if (hostlist_counts(request->tasks_per_node, order->slots, order->switch_tree->node_count, &world, err) < 0 ||
+    order->slots = error_calloc((size_t)order->switch_tree->node_count, sizeof *order->slots, err);
+    if (!order->slots ||
+        hostlist_counts(request->tasks_per_node, order->slots, order->switch_tree->node_count, &world, err) < 0 ||
         find_mesh(order, request, world, err) < 0)
         return -1;
     world = mesh_world(&order->mesh);
     find_bytes(order, request);
-    order->node_of = calloc((size_t)world, sizeof *order->node_of);
-    scratch = calloc((size_t)world, sizeof *scratch);
-    if (!order->node_of || !scratch)
-        error_errno(err, CODE_IO, "no memory for %d ranks", world);
-    else
+    order->node_of = error_calloc((size_t)world, sizeof *order->node_of, err);
+    scratch = error_calloc((size_t)world, sizeof *scratch, err);
+    if (order->node_of && scratch)
         rc = place_ranks(order->switch_tree, &order->mesh, order->bytes, order->slots, order->node_of, &order->cost,
                          err);
     if (rc == 0)
@@ -92,13 +89,9 @@ static int fill_order(struct order *order, const struct order_request *request, 
 
 struct order *order_create(const struct order_request *request, struct error *err)
 {
-    struct order *order = calloc(1, sizeof *order);
+    struct order *order = error_calloc(1, sizeof *order, err);
 
-    if (!order) {
-        error_errno(err, CODE_IO, "no memory for the order of the ranks");
-        return NULL;
-    }
-    if (fill_order(order, request, err) == 0)
+    if (order && fill_order(order, request, err) == 0)
         return order;
     order_destroy(order);
     return NULL;

@@ -36,24 +36,6 @@ static bool take_sign(struct json_scan *scan, char sign)
 
 /* ---- strings ----------------------------------------------------------------------------------------------------- */
 
-/* Makes room for `more` bytes. */
-static int reserve_text(struct json_scan *scan, struct text_list *text, size_t more)
-{
-    size_t room = text->room ? text->room : 256;
-    char *larger;
-
-    if (text->room - text->count >= more)
-        return 0;
-    while (room - text->count < more)
-        room *= 2;
-    larger = realloc(text->text, room);
-    if (!larger)
-        return error_set(scan->err, CODE_IO, "no memory for %zu bytes of JSON", room);
-    text->text = larger;
-    text->room = room;
-    return 0;
-}
-
 /* The four hexadecimal digits of \uXXXX. */
 static bool take_hex(struct json_scan *scan, uint32_t *code)
 {
@@ -158,7 +140,8 @@ static int take_string(struct json_scan *scan, struct text_list *text)
 
         while (scan->at < scan->end && *scan->at != '"' && *scan->at != '\\' && (uint8_t)*scan->at >= ' ')
             scan->at++;
-        if (text && reserve_text(scan, text, (size_t)(scan->at - begin) + 4) < 0)
+        if (text &&
+            error_reserve(&text->text, &text->room, text->count, (size_t)(scan->at - begin) + 4, 1, scan->err) < 0)
             return -1;
         if (text) {
             memcpy(text->text + text->count, begin, (size_t)(scan->at - begin));

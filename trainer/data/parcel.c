@@ -57,30 +57,12 @@ size_t sentences_next(struct sentences *s, const char *bytes, size_t count, bool
     return count;
 }
 
-/* Room for `more` elements behind `count`. */
-static int reserve_array(void *array, size_t *room, size_t count, size_t more, size_t size, struct error *err)
-{
-    size_t wanted = *room ? *room : 64;
-    void **pointer = array, *larger;
-
-    if (*room - count >= more)
-        return 0;
-    while (wanted - count < more)
-        wanted *= 2;
-    larger = realloc(*pointer, wanted * size);
-    if (!larger)
-        return error_set(err, CODE_IO, "no memory for %zu bytes of a text", wanted * size);
-    *pointer = larger;
-    *room = wanted;
-    return 0;
-}
-
 int parcel_add(struct parcel *parcel, const struct text_piece *piece, const char *text, struct error *err)
 {
     struct text_list *all = &parcel->text;
 
-    if (reserve_array(&parcel->pieces, &parcel->piece_room, parcel->piece_count, 1, sizeof *piece, err) < 0 ||
-        reserve_array(&all->text, &all->room, all->count, piece->bytes + 1, 1, err) < 0)
+    if (error_reserve(&parcel->pieces, &parcel->piece_room, parcel->piece_count, 1, sizeof *piece, err) < 0 ||
+        error_reserve(&all->text, &all->room, all->count, piece->bytes + 1, 1, err) < 0)
         return -1;
     parcel->pieces[parcel->piece_count] = *piece;
     parcel->pieces[parcel->piece_count++].at = all->count;
@@ -147,7 +129,7 @@ static int add_bad(struct parcel *parcel, const struct text_place *place, const 
 {
     struct bad_place *bad;
 
-    if (reserve_array(&parcel->bad, &parcel->bad_room, parcel->bad_count, 1, sizeof *bad, err) < 0)
+    if (error_reserve(&parcel->bad, &parcel->bad_room, parcel->bad_count, 1, sizeof *bad, err) < 0)
         return -1;
     bad = &parcel->bad[parcel->bad_count++];
     bad->place = *place;
@@ -189,7 +171,7 @@ static int clean_text(struct parcel_worker *worker, struct parcel *parcel, const
             zero = find_zero(text + at, end); /* once for each zero: texts of 64 MiB may have many bad places */
         good = (size_t)(zero - (text + at));
         good = utf8 ? text_utf8_end(text + at, good) : good;
-        if (reserve_array(&clean->text, &clean->room, clean->count, good + 1, 1, err) < 0)
+        if (error_reserve(&clean->text, &clean->room, clean->count, good + 1, 1, err) < 0)
             return -1;
         memcpy(clean->text + clean->count, text + at, good);
         clean->count += good;
@@ -271,8 +253,8 @@ static int encode_run(struct parcel_worker *worker, struct parcel *parcel, const
             return -1;
         count = worker->ids.count;
     }
-    if (reserve_array(&parcel->tokens, &parcel->token_room, parcel->token_count * width, count * width, 1, err) < 0 ||
-        reserve_array(&parcel->runs, &parcel->run_room, parcel->run_count, 1, sizeof *run, err) < 0)
+    if (error_reserve(&parcel->tokens, &parcel->token_room, parcel->token_count * width, count * width, 1, err) < 0 ||
+        error_reserve(&parcel->runs, &parcel->run_room, parcel->run_count, 1, sizeof *run, err) < 0)
         return -1;
     if (encoding->tokenizer)
         indexed_pack(encoding->type, worker->ids.ids, count, parcel->tokens + parcel->token_count * width);

@@ -152,15 +152,8 @@ int inference_load(struct inference *f, int room, struct error *err)
 
 int inference_append(struct token_list *ids, int32_t id, struct error *err)
 {
-    if (ids->count == ids->room) {
-        size_t room = ids->room ? 2 * ids->room : 64;
-        int32_t *grown = realloc(ids->ids, room * sizeof *grown);
-
-        if (!grown)
-            return error_errno(err, CODE_IO, "%zu tokens", room);
-        ids->ids = grown;
-        ids->room = room;
-    }
+    if (error_reserve(&ids->ids, &ids->room, ids->count, 1, sizeof id, err) < 0)
+        return -1;
     ids->ids[ids->count++] = id;
     return 0;
 }

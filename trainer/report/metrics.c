@@ -197,22 +197,6 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
 
 /* ---- reading a file ---- */
 
-static int add_step(struct metrics_step **steps, size_t *count, size_t *room, const struct metrics_step *step,
-                    struct error *err)
-{
-    if (*count == *room) {
-        size_t more = *room ? 2 * *room : 256;
-        struct metrics_step *larger = reallocarray(*steps, more, sizeof *larger);
-
-        if (!larger)
-            return error_errno(err, CODE_IO, "no memory for %zu steps of metrics", more);
-        *steps = larger;
-        *room = more;
-    }
-    (*steps)[(*count)++] = *step;
-    return 0;
-}
-
 /* A last line without a newline is being written, unless it is a whole step. */
 int metrics_each_step(const char *path, metrics_take_step *take, void *arg, struct metrics_damage *damage,
                       struct error *err)
@@ -257,7 +241,10 @@ static int list_step(void *arg, const struct metrics_step *step, const char *lin
     struct step_list *list = arg;
 
     (void)line;
-    return add_step(&list->steps, &list->count, &list->room, step, err);
+    if (error_reserve(&list->steps, &list->room, list->count, 1, sizeof *step, err) < 0)
+        return -1;
+    list->steps[list->count++] = *step;
+    return 0;
 }
 
 int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct metrics_damage *damage,

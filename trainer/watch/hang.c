@@ -314,18 +314,17 @@ int hang_judge(struct hang_verdict *verdict, const struct hang_rank *ranks, int 
                struct error *err)
 {
     struct judge j = {.ranks = ranks, .world = world, .verdict = verdict};
-    int result = 0;
+    bool room;
 
-    *verdict = (struct hang_verdict){.named = calloc((size_t)world, sizeof *verdict->named)};
-    j.waiter = calloc((size_t)world, sizeof *j.waiter);
-    j.next = calloc((size_t)world, sizeof *j.next);
-    j.suspect = calloc((size_t)world, sizeof *j.suspect);
-    if (verdict->named && j.waiter && j.next && j.suspect)
+    *verdict = (struct hang_verdict){.named = error_calloc((size_t)world, sizeof *verdict->named, err)};
+    j.waiter = error_calloc((size_t)world, sizeof *j.waiter, err);
+    j.next = error_calloc((size_t)world, sizeof *j.next, err);
+    j.suspect = error_calloc((size_t)world, sizeof *j.suspect, err);
+    room = verdict->named && j.waiter && j.next && j.suspect;
+    if (room)
         judge_ranks(&j, patience);
-    else
-        result = error_set(err, CODE_IO, "out of memory to judge %d ranks", world);
     free(j.waiter);
     free(j.next);
     free(j.suspect);
-    return result;
+    return room ? 0 : -1;
 }
