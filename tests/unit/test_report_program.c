@@ -1,6 +1,7 @@
 /* The program itself: exit codes, what goes where, and following a run that is being written. */
 #include "tests/unit/test_report.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -178,14 +179,88 @@ static void follow_ends_with_the_process_or_a_signal(void **state)
            "step 7  loss"); /* 124: the shell and not the program must have made the code */
 }
 
+/* Steps from..to on `world` ranks, as text. */
+static size_t format_steps(char *text, long from, long to, int world)
+{
+    size_t used = 0;
+
+    for (long step = from; step <= to; step++) {
+        struct metrics_step s = make_step(step, world);
+
+        used += metrics_format(text + used, &s);
+    }
+    return used;
+}
+
+/* By one write. */
+static void append_file(const char *path, const char *text, size_t length)
+{
+    int fd = open(path, O_WRONLY | O_APPEND);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, length), length);
+    close(fd);
+}
+
+/* A job resumes at step 125 with one rank: the file is written anew, and read again from its beginning. */
+static void follow_reads_a_replaced_file_again_and_tells_changes_once(void **state)
+{
+    static char text[200 * METRICS_LINE_SIZE], shown[4096];
+    size_t length = format_steps(text, 1, 120, 4), half;
+    char path[128], live[128], beside[128];
+    FILE *out;
+
+    (void)state;
+    length += format_steps(text + length, 121, 130, 2);
+    write_file(text, length);
+    snprintf(path, sizeof path, "%s.out", test_file);
+    snprintf(live, sizeof live, "%s.live", test_file);
+    assert_int_equal(rename(test_file, live), 0);
+    snprintf(beside, sizeof beside, "%s.old", test_file);
+    expect(0,
+           "follow FILE.live --steps 140 --interval 0 >FILE.out 2>&1 & until grep -q '130/140' FILE.out; do sleep "
+           "0.05; done",
+           "");
+    assert_int_equal(rename(live, beside), 0); /* gone for a moment: not news */
+    expect(0, "--version >/dev/null; sleep 0.5", "");
+    length = format_steps(text, 1, 120, 4);
+    length += format_steps(text + length, 121, 124, 2);
+    write_file(text, length);
+    assert_int_equal(rename(test_file, live), 0);
+    expect(0, "--version >/dev/null; until grep -q 'back at' FILE.out; do sleep 0.05; done", "");
+    length = format_steps(text, 125, 140, 1);
+    half = strlen("{\"step\"");
+    append_file(live, text, half); /* half a line is none */
+    expect(0, "--version >/dev/null; sleep 0.5", "");
+    append_file(live, text + half, length - half);
+    expect(0, "--version >/dev/null; until grep -q '140/140' FILE.out; do sleep 0.05; done", "");
+    out = fopen(path, "r");
+    assert_non_null(out);
+    shown[fread(shown, 1, sizeof shown - 1, out)] = '\0';
+    fclose(out);
+    assert_string_equal(shown, "resumed at step 121 on 2 ranks (was 4)\n"
+                               "130/140  loss 3.0615  6.00k tok/s  2 ranks  MFU 50.0%  ETA 0:05\n"
+                               "back at step 124 (was 130): going on from a checkpoint\n"
+                               "124/140  loss 3.0645  6.00k tok/s  2 ranks  MFU 50.0%  ETA 0:08\n"
+                               "resumed at step 125 on 1 rank (was 2)\n"
+                               "140/140  loss 3.0571  3.00k tok/s  1 rank  MFU 50.0%  ETA 0:00\n");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(live), 0);
+    assert_int_equal(unlink(beside), 0);
+}
+
 #define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_command_lines_are_64), WITH_DIR(bad_files_are_65_and_74),
-        WITH_DIR(compare_exits_as_diff_does),         WITH_DIR(plot_goes_to_the_file_or_stdout),
-        WITH_DIR(follow_ends_at_the_last_step),       WITH_DIR(follow_ends_with_the_process_or_a_signal),
+        cmocka_unit_test(wrong_command_lines_are_64),
+        WITH_DIR(bad_files_are_65_and_74),
+        WITH_DIR(compare_exits_as_diff_does),
+        WITH_DIR(plot_goes_to_the_file_or_stdout),
+        WITH_DIR(follow_ends_at_the_last_step),
+        WITH_DIR(follow_ends_with_the_process_or_a_signal),
+        WITH_DIR(follow_reads_a_replaced_file_again_and_tells_changes_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,6 @@
 
 #include "trainer/report/plot.h"
 #include "trainer/report/summary.h"
-#include "trainer/report/follow.h"
 #include "trainer/report/progress.h"
 
 static struct metrics_damage damage;
@@ -163,141 +162,6 @@ static void relative_difference_has_no_bad_corner(void **state)
     assert_true(relative_worst(INFINITY, INFINITY) == 0.0);
 }
 
-/* ---- follow ---- */
-
-static void append_file(const char *text)
-{
-    FILE *file = fopen(test_file, "a");
-
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* Returns the line's number. */
-static long expect_line(struct tail *tail, const char *text)
-{
-    struct tail_line line;
-
-    assert_int_equal(tail_next(tail, &line, NULL), TAIL_LINE);
-    assert_string_equal(line.text, text);
-    assert_int_equal(line.length, strlen(text));
-    return line.number;
-}
-
-static void expect_news(struct tail *tail, enum tail_news news)
-{
-    struct tail_line line;
-
-    assert_int_equal(tail_next(tail, &line, NULL), news);
-}
-
-static void tail_follows_the_name(void **state)
-{
-    struct tail *tail = tail_create(test_file, NULL);
-    char beside[128];
-
-    (void)state;
-    snprintf(beside, sizeof beside, "%s.new", test_file);
-    assert_non_null(tail);
-    expect_news(tail, TAIL_NOTHING); /* no file yet */
-    append_file("one\ntw");
-    expect_line(tail, "one");
-    expect_news(tail, TAIL_NOTHING); /* half a line */
-    append_file("o\n\nthree\n");
-    expect_line(tail, "two");
-    assert_int_equal(expect_line(tail, ""), 3);
-    expect_line(tail, "three");
-
-    assert_int_equal(rename(test_file, beside), 0); /* gone for a moment: not news */
-    expect_news(tail, TAIL_NOTHING);
-    append_file("new one\nnew two\n");
-    expect_news(tail, TAIL_ANEW);
-    assert_int_equal(expect_line(tail, "new one"), 1);
-    expect_line(tail, "new two");
-    expect_news(tail, TAIL_NOTHING);
-
-    assert_int_equal(truncate(test_file, 8), 0);
-    expect_news(tail, TAIL_ANEW);
-    expect_line(tail, "new one");
-    expect_news(tail, TAIL_NOTHING);
-    assert_int_equal(unlink(beside), 0);
-    tail_destroy(tail);
-    tail_destroy(NULL);
-}
-
-static void tail_gives_lines_longer_than_its_buffer(void **state)
-{
-    const size_t length = 500000;
-    struct tail *tail = tail_create(test_file, NULL);
-    char *text = malloc(length + 2);
-
-    (void)state;
-    assert_non_null(tail);
-    assert_non_null(text);
-    memset(text, 'x', length);
-    strcpy(text + length, "\n");
-    append_file(text);
-    append_file("end\n");
-    text[length] = '\0';
-    expect_line(tail, text);
-    expect_line(tail, "end");
-    free(text);
-    tail_destroy(tail);
-}
-
-/* Steps from..to on `world` ranks; returns how many events there were, the last of them in `event`. */
-static int watch_steps(struct followed_run *run, long from, long to, int world, char event[160])
-{
-    int events = 0;
-
-    for (long step = from; step <= to; step++) {
-        struct metrics_step s = make_step(step, world);
-
-        events += followed_step(run, &s, event, 160);
-    }
-    return events;
-}
-
-static void watch_tells_changes_once(void **state)
-{
-    struct followed_run run = {.steps = 200};
-    char event[160];
-
-    (void)state;
-    assert_int_equal(watch_steps(&run, 1, 120, 4, event), 0);
-    assert_int_equal(watch_steps(&run, 121, 130, 2, event), 1);
-    assert_string_equal(event, "resumed at step 121 on 2 ranks (was 4)");
-    assert_false(followed_rewound(&run, event, sizeof event));
-
-    /* The job resumes at step 125 with one rank: the file is written anew, and read again from its beginning. */
-    followed_anew(&run);
-    assert_int_equal(watch_steps(&run, 1, 120, 4, event), 0);
-    assert_int_equal(watch_steps(&run, 121, 124, 2, event), 0);
-    assert_true(followed_rewound(&run, event, sizeof event));
-    assert_string_equal(event, "back at step 124 (was 130): going on from a checkpoint");
-    assert_false(followed_rewound(&run, event, sizeof event));
-    assert_int_equal(watch_steps(&run, 125, 140, 1, event), 1);
-    assert_string_equal(event, "resumed at step 125 on 1 rank (was 2)");
-}
-
-static void watch_estimates_the_time_left(void **state)
-{
-    struct progress progress;
-    struct followed_run run = {.steps = 200};
-    char event[160];
-
-    (void)state;
-    assert_true(isnan(followed_progress(&run).eta_seconds));
-    watch_steps(&run, 1, 150, 4, event);
-    progress = followed_progress(&run);
-    assert_true(fabs(progress.eta_seconds - 25.0) < 1e-9); /* 50 steps of 0.5 s */
-    assert_int_equal(progress.step, 150);
-    assert_int_equal(progress.ranks, 4);
-    watch_steps(&run, 151, 200, 4, event);
-    assert_true(followed_progress(&run).eta_seconds == 0.0);
-}
-
 /* ---- anything at all ---- */
 
 /* Flip, drop, double or overwrite a few bytes; or cut. */
@@ -397,10 +261,6 @@ int main(void)
         cmocka_unit_test(compare_finds_the_greatest_difference),
         cmocka_unit_test(compare_finds_missing_and_repeated_steps),
         cmocka_unit_test(relative_difference_has_no_bad_corner),
-        WITH_DIR(tail_follows_the_name),
-        WITH_DIR(tail_gives_lines_longer_than_its_buffer),
-        cmocka_unit_test(watch_tells_changes_once),
-        cmocka_unit_test(watch_estimates_the_time_left),
         WITH_DIR(no_mutation_of_a_file_crashes_anything),
     };
 

@@ -3,16 +3,45 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "trainer/report/metrics.h"
+#include "trainer/report/progress.h"
 #include "trainer/report/summary.h"
+
+enum { RECENT = 20 };
+
+struct follower {
+    const struct follow *follow;
+
+    FILE *file;   /* NULL without one. Kept open, so that a new file cannot get the old one's inode number */
+    char *line;   /* malloc'ed */
+    size_t size;  /* of its memory */
+    off_t offset; /* end of the lines read so far */
+    long line_number;
+    struct error damage; /* the first line that was no step; CODE_OK: none yet */
+    bool damage_shown;
+
+    struct metrics_step last;   /* step 0: none yet */
+    struct metrics_step first;  /* the first one on this mesh */
+    double seconds[RECENT];     /* of the latest steps on this mesh, a ring; for the ETA */
+    size_t timed;               /* number of steps stored in it */
+    bool anew;                  /* the file was replaced, and its lines are being read */
+    struct metrics_step before; /* then: the last one of the old file */
+
+    bool drawn;     /* the cursor is behind a live line */
+    bool waiting;   /* "waiting for ..." was printed */
+    double began;   /* when following began */
+    double printed; /* when a plain line was printed */
+    long printed_step;
+};
 
 static volatile sig_atomic_t stop_requested;
 
@@ -22,331 +51,197 @@ static void on_signal(int number)
     stop_requested = 1;
 }
 
-/* ---- the state of the run ---- */
+/* ---- the screen -------------------------------------------------------------------------------------------------- */
 
-/* True once for each change. */
-static bool remember_change(struct followed_run *run, const struct metrics_step *s)
-{
-    for (size_t i = 0; i < run->nshown && i < FOLLOWED_EVENTS; i++)
-        if (run->shown[i].step == s->step && segments_same_mesh(&run->shown[i], s))
-            return false;
-    run->shown[run->nshown++ % FOLLOWED_EVENTS] = *s;
-    return true;
-}
-
-static void describe_mesh(char *event, size_t size, const struct metrics_step *before, const struct metrics_step *now)
-{
-    if (now->world != before->world)
-        snprintf(event, size, "resumed at step %ld on %d rank%s (was %d)", now->step, now->world,
-                 now->world == 1 ? "" : "s", before->world);
-    else
-        snprintf(event, size, "resumed at step %ld with dp %d, tp %d, pp %d (was %d, %d, %d)", now->step, now->dp,
-                 now->tp, now->pp, before->dp, before->tp, before->pp);
-}
-
-bool followed_step(struct followed_run *run, const struct metrics_step *step, char *event, size_t size)
-{
-    bool changed = run->last.step > 0 && !segments_same_mesh(&run->last, step);
-    bool event_due = changed && remember_change(run, step);
-
-    if (event_due)
-        describe_mesh(event, size, &run->last, step);
-    if (changed)
-        run->timed = 0;
-    run->seconds[run->timed++ % FOLLOWED_RECENT] = step->step_seconds;
-    run->last = *step;
-    if (step->step > run->furthest)
-        run->furthest = step->step;
-    return event_due;
-}
-
-void followed_anew(struct followed_run *run)
-{
-    run->anew = true;
-    run->last = (struct metrics_step){0};
-    run->timed = 0;
-}
-
-bool followed_rewound(struct followed_run *run, char *event, size_t size)
-{
-    bool back = run->anew && run->last.step < run->furthest;
-
-    if (back) {
-        snprintf(event, size, "back at step %ld (was %ld): going on from a checkpoint", run->last.step, run->furthest);
-        run->furthest = run->last.step;
-    }
-    run->anew = false;
-    return back;
-}
-
-static double estimate_end(const struct followed_run *run)
-{
-    size_t count = run->timed < FOLLOWED_RECENT ? run->timed : FOLLOWED_RECENT;
-    double sum = 0.0;
-
-    if (!count || run->steps <= 0)
-        return NAN;
-    for (size_t i = 0; i < count; i++)
-        sum += run->seconds[i];
-    return run->last.step >= run->steps ? 0.0 : sum / (double)count * (double)(run->steps - run->last.step);
-}
-
-struct progress followed_progress(const struct followed_run *run)
-{
-    return (struct progress){
-        .step = run->last.step,
-        .steps = run->steps,
-        .loss = run->last.loss,
-        .tokens_per_second = run->last.tokens_per_second,
-        .mfu = run->last.mfu,
-        .eta_seconds = estimate_end(run),
-        .ranks = run->last.world,
-    };
-}
-
-/* ---- the screen ---- */
-
-struct screen {
-    bool drawn;          /* the cursor is behind a live line */
-    bool waiting;        /* "waiting for ..." was printed */
-    double began;        /* when following began */
-    double last;         /* when a plain line was printed */
-    long last_step;      /* its step */
-    struct error damage; /* the first line that was no step; CODE_OK: none yet */
-    bool damage_shown;
-};
-
-static void print_event(struct screen *screen, const char *event)
+static void __attribute__((format(printf, 2, 3))) print_event(struct follower *f, const char *format, ...)
 {
     struct terminal terminal = terminal_inspect(STDOUT_FILENO);
+    va_list args;
 
-    if (screen->drawn)
-        fputs("\r\033[K", stdout);
-    printf(terminal.colour ? "\033[33m%s\033[0m\n" : "%s\n", event);
-    screen->drawn = false;
+    fputs(f->drawn ? "\r\033[K" : "", stdout);
+    fputs(terminal.colour ? "\033[33m" : "", stdout);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    puts(terminal.colour ? "\033[0m" : "");
+    f->drawn = false;
 }
 
-static void draw_live(struct screen *screen, const struct terminal *terminal, const struct followed_run *run,
-                      const char *path)
+static double estimate_end(const struct follower *f)
 {
-    struct progress progress = followed_progress(run);
-    char line[PROGRESS_SIZE];
+    size_t count = f->timed < RECENT ? f->timed : RECENT;
+    double sum = 0.0;
 
-    /* One column is left free: some terminals wrap after a full line, and then \r does not reach it. */
-    if (run->last.step > 0)
-        progress_line(line, terminal->columns - 1, terminal, &progress);
-    else if (snprintf(line, sizeof line, "waiting for %s", path) >= terminal->columns)
-        snprintf(line, sizeof line, "waiting");
-    printf("\r%s\033[K", line);
-    screen->drawn = true;
+    if (!count || f->follow->steps <= 0)
+        return NAN;
+    for (size_t i = 0; i < count; i++)
+        sum += f->seconds[i];
+    return f->last.step >= f->follow->steps ? 0.0 : sum / (double)count * (double)(f->follow->steps - f->last.step);
 }
 
-static void print_plain(struct screen *screen, const struct followed_run *run, double now)
-{
-    struct progress progress = followed_progress(run);
-    char line[PROGRESS_SIZE];
-
-    progress_line(line, PROGRESS_SIZE - 1, &(struct terminal){0}, &progress);
-    printf("%s\n", line);
-    screen->last = now;
-    screen->last_step = run->last.step;
-}
-
-static void show_progress(struct screen *screen, const struct follow *follow, const struct followed_run *run, bool end)
+static void show_progress(struct follower *f, bool end)
 {
     struct terminal terminal = terminal_inspect(STDOUT_FILENO); /* each time: windows are resized */
+    const struct progress progress = {
+        .step = f->last.step,
+        .steps = f->follow->steps,
+        .loss = f->last.loss,
+        .tokens_per_second = f->last.tokens_per_second,
+        .mfu = f->last.mfu,
+        .eta_seconds = estimate_end(f),
+        .ranks = f->last.world,
+    };
     double now = clock_monotonic();
+    char line[PROGRESS_SIZE];
 
-    if (terminal.live)
-        draw_live(screen, &terminal, run, follow->path);
-    else if (run->last.step == 0 && !screen->waiting && now - screen->began >= follow->interval)
-        screen->waiting = printf("waiting for %s\n", follow->path) > 0;
-    else if (run->last.step != screen->last_step && (end || now - screen->last >= follow->interval))
-        print_plain(screen, run, now);
-    if (terminal.live && end)
-        putchar('\n');
+    if (f->last.step > 0) /* one column is left free: some terminals wrap after a full line, and then \r misses it */
+        progress_line(line, terminal.live ? terminal.columns - 1 : PROGRESS_SIZE - 1, &terminal, &progress);
+    else if (snprintf(line, sizeof line, "waiting for %s", f->follow->path) >= terminal.columns && terminal.live)
+        snprintf(line, sizeof line, "waiting");
+    if (terminal.live) {
+        printf("\r%s\033[K%s", line, end ? "\n" : "");
+        f->drawn = true;
+    } else if (f->last.step == 0 && !f->waiting && now - f->began >= f->follow->interval) {
+        f->waiting = puts(line) >= 0;
+    } else if (f->last.step != f->printed_step && (end || now - f->printed >= f->follow->interval)) {
+        puts(line);
+        f->printed = now;
+        f->printed_step = f->last.step;
+    }
     fflush(stdout);
 }
 
-/* ---- the run ---- */
+/* ---- the lines of the file --------------------------------------------------------------------------------------- */
 
-/* Shows the first damaged line once. A file with no step at all is not one of metrics: -1. */
-static int show_damage(struct screen *screen, const struct followed_run *run, struct error *err)
+static void print_change(struct follower *f, const struct metrics_step *before, const struct metrics_step *now)
 {
-    struct error shown = screen->damage;
-
-    if (screen->damage.code == CODE_OK || screen->damage_shown)
-        return 0;
-    if (run->last.step == 0) {
-        *err = shown;
-        return -1;
-    }
-    error_prefix(&shown, "such lines are left out");
-    print_event(screen, shown.text);
-    screen->damage_shown = true;
-    return 0;
+    if (now->world != before->world)
+        print_event(f, "resumed at step %ld on %d rank%s (was %d)", now->step, now->world, now->world == 1 ? "" : "s",
+                    before->world);
+    else
+        print_event(f, "resumed at step %ld with dp %d, tp %d, pp %d (was %d, %d, %d)", now->step, now->dp, now->tp,
+                    now->pp, before->dp, before->tp, before->pp);
 }
 
-/* Reads all present lines. */
-static int read_lines(struct screen *screen, struct followed_run *run, struct tail *tail, const char *path,
-                      struct error *err)
+/* The changes in a file that is read again were shown. */
+static void take_line(struct follower *f, size_t length)
 {
     struct metrics_step step;
-    struct tail_line line;
     struct error why;
-    char event[160];
 
-    while (!stop_requested) {
-        switch (tail_next(tail, &line, err)) {
-        case TAIL_ERROR:
-            return -1;
-        case TAIL_LINE:
-            if (metrics_parse(&step, line.text, line.length, &why) < 0) {
-                error_prefix(&why, "%s:%ld", path, line.number);
-                if (screen->damage.code == CODE_OK)
-                    screen->damage = why;
-                break;
-            }
-            if (followed_step(run, &step, event, sizeof event))
-                print_event(screen, event);
-            break;
-        case TAIL_ANEW:
-            followed_anew(run);
-            break;
-        case TAIL_NOTHING:
-            if (followed_rewound(run, event, sizeof event))
-                print_event(screen, event);
-            return show_damage(screen, run, err);
-        }
+    if (metrics_parse(&step, f->line, length, &why) < 0) {
+        error_prefix(&why, "%s:%ld", f->follow->path, f->line_number);
+        if (f->damage.code == CODE_OK)
+            f->damage = why;
+        return;
     }
+    if (f->last.step > 0 && !segments_same_mesh(&f->last, &step) && !f->anew)
+        print_change(f, &f->last, &step);
+    if (f->last.step == 0 || !segments_same_mesh(&f->last, &step)) {
+        f->first = step;
+        f->timed = 0;
+    }
+    f->seconds[f->timed++ % RECENT] = step.step_seconds;
+    f->last = step;
+}
+
+/* Half a line is read again later, from the file and not from the buffer. */
+static int read_present(struct follower *f, struct error *err)
+{
+    ssize_t got = 0;
+
+    while (!stop_requested && (got = getline(&f->line, &f->size, f->file)) > 0 && f->line[got - 1] == '\n') {
+        f->line[got - 1] = '\0';
+        f->offset += got;
+        f->line_number++;
+        take_line(f, (size_t)got - 1);
+    }
+    if ((got < 0 && !feof(f->file)) || fseeko(f->file, f->offset, SEEK_SET) < 0 || fflush(f->file) == EOF)
+        return error_errno(err, CODE_IO, "cannot read %s", f->follow->path);
     return 0;
 }
 
-static void catch_signals(void)
+/* True if the name now belongs to another file, or the file is shorter than what was read. A removed name is not. */
+static bool was_replaced(const struct follower *f)
 {
-    struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: a signal ends the sleep */
+    struct stat named, held;
 
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    if (stat(f->follow->path, &named) < 0 || fstat(fileno(f->file), &held) < 0)
+        return false;
+    return named.st_dev != held.st_dev || named.st_ino != held.st_ino || held.st_size < f->offset;
+}
+
+static int reopen_file(struct follower *f, struct error *err)
+{
+    FILE *file = fopen(f->follow->path, "re");
+
+    if (!file)
+        return errno == ENOENT ? 0 : error_errno(err, CODE_IO, "cannot open %s", f->follow->path);
+    if (f->file) {
+        fclose(f->file);
+        f->before = f->last.step > 0 ? f->last : f->before;
+        f->anew = f->before.step > 0;
+    }
+    f->file = file;
+    f->offset = 0;
+    f->line_number = 0;
+    f->last = (struct metrics_step){0};
+    return read_present(f, err);
+}
+
+/* Reads all present lines. Shows the first damaged line once. A file with no step at all is not one of metrics: -1. */
+static int read_lines(struct follower *f, struct error *err)
+{
+    if (f->file && read_present(f, err) < 0)
+        return -1;
+    if ((!f->file || was_replaced(f)) && reopen_file(f, err) < 0)
+        return -1;
+    if (f->anew && f->last.step > 0) {
+        if (f->last.step < f->before.step)
+            print_event(f, "back at step %ld (was %ld): going on from a checkpoint", f->last.step, f->before.step);
+        if (!segments_same_mesh(&f->before, &f->last))
+            print_change(f, &f->before, &f->first);
+        f->anew = false;
+    }
+    if (f->damage.code == CODE_OK || f->damage_shown)
+        return 0;
+    if (f->last.step == 0) {
+        *err = f->damage;
+        return -1;
+    }
+    print_event(f, "such lines are left out: %s", f->damage.text);
+    f->damage_shown = true;
+    return 0;
 }
 
 int follow_run(const struct follow *follow, struct error *err)
 {
+    const struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: a signal ends the sleep */
     const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
-    struct tail *tail = tail_create(follow->path, err);
-    struct screen screen = {.began = clock_monotonic(), .last = -INFINITY};
-    struct followed_run run = {.steps = follow->steps};
+    struct follower f = {.follow = follow, .began = clock_monotonic(), .printed = -INFINITY};
     bool end = false;
     int result = 0;
 
-    if (!tail)
-        return -1;
     stop_requested = 0;
-    catch_signals();
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
     while (result == 0 && !end) {
         /* Before the last read, so that the last lines are not missed. */
         bool ended = follow->pid > 0 && kill(follow->pid, 0) < 0 && errno == ESRCH;
 
-        result = read_lines(&screen, &run, tail, follow->path, err);
-        end = ended || stop_requested || (follow->steps > 0 && run.last.step >= follow->steps);
+        result = read_lines(&f, err);
+        end = ended || stop_requested || (follow->steps > 0 && f.last.step >= follow->steps);
         if (result == 0)
-            show_progress(&screen, follow, &run, end);
-        else if (screen.drawn)
+            show_progress(&f, end);
+        else if (f.drawn)
             putchar('\n');
         if (result == 0 && ferror(stdout))
             result = error_errno(err, CODE_IO, "cannot print");
         if (result == 0 && !end)
             nanosleep(&pause, NULL);
     }
-    tail_destroy(tail);
+    if (f.file)
+        fclose(f.file);
+    free(f.line);
     return result;
-}
-
-/* ---- the lines of the file ---- */
-
-struct tail {
-    char *path;
-    FILE *file; /* NULL without one. Kept open, so that a new file cannot get the old one's inode number */
-    long line_number;
-    off_t offset; /* end of the lines returned so far */
-    char *line;
-    size_t size; /* of its memory */
-};
-
-struct tail *tail_create(const char *path, struct error *err)
-{
-    struct tail *tail = calloc(1, sizeof *tail);
-
-    if (!tail || !(tail->path = strdup(path))) {
-        error_errno(err, CODE_IO, "no memory to follow %s", path);
-        free(tail);
-        return NULL;
-    }
-    return tail;
-}
-
-void tail_destroy(struct tail *tail)
-{
-    if (!tail)
-        return;
-    if (tail->file)
-        fclose(tail->file);
-    free(tail->line);
-    free(tail->path);
-    free(tail);
-}
-
-/* True if the name now belongs to another file, or the file is shorter than what was read. A removed name is not. */
-static bool was_replaced(const struct tail *tail)
-{
-    struct stat named, held;
-
-    if (stat(tail->path, &named) < 0 || fstat(fileno(tail->file), &held) < 0)
-        return false;
-    return named.st_dev != held.st_dev || named.st_ino != held.st_ino || held.st_size < tail->offset;
-}
-
-static enum tail_news reopen_file(struct tail *tail, struct error *err)
-{
-    bool first = !tail->file;
-    FILE *file = fopen(tail->path, "re");
-
-    if (!file && errno == ENOENT)
-        return TAIL_NOTHING;
-    if (!file)
-        return error_errno(err, CODE_IO, "cannot open %s", tail->path);
-    if (!first)
-        fclose(tail->file);
-    tail->file = file;
-    tail->offset = 0;
-    tail->line_number = 0;
-    return first ? TAIL_NOTHING : TAIL_ANEW;
-}
-
-/* Reads a line; half a line is read again later, from the file and not from the buffer. */
-static enum tail_news read_line(struct tail *tail, struct tail_line *line, struct error *err)
-{
-    ssize_t got = getline(&tail->line, &tail->size, tail->file);
-
-    if (got > 0 && tail->line[got - 1] == '\n') {
-        tail->line[got - 1] = '\0';
-        *line = (struct tail_line){.text = tail->line, .length = (size_t)got - 1, .number = ++tail->line_number};
-        tail->offset += got;
-        return TAIL_LINE;
-    }
-    if (!feof(tail->file))
-        return error_errno(err, CODE_IO, "cannot read %s", tail->path);
-    if (fseeko(tail->file, tail->offset, SEEK_SET) < 0 || fflush(tail->file) == EOF)
-        return error_errno(err, CODE_IO, "cannot read %s", tail->path);
-    return TAIL_NOTHING;
-}
-
-enum tail_news tail_next(struct tail *tail, struct tail_line *line, struct error *err)
-{
-    enum tail_news news = tail->file ? read_line(tail, line, err) : TAIL_NOTHING;
-
-    if (news != TAIL_NOTHING || (tail->file && !was_replaced(tail)))
-        return news;
-    news = reopen_file(tail, err);
-    return news == TAIL_NOTHING && tail->file ? read_line(tail, line, err) : news;
 }
