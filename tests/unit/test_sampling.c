@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/infer/sampling.h"
+#include "trainer/infer/inference.h"
 
 enum { TOKENS = 40, DRAWS = 4000 };
 

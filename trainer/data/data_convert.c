@@ -57,14 +57,11 @@ static int run_convert(struct convert *convert)
 /* The texts of the command line, then those of the list. */
 static int convert_all(struct convert *convert, const char *list)
 {
-    char **names = NULL;
-    size_t count = 0;
-    struct error err;
-    int code;
+    char **names;
+    size_t count;
+    int code = data_read_names(convert->texts.paths, convert->texts.count, list, &names, &count);
 
-    if (data_read_names(convert->texts.paths, convert->texts.count, list, &names, &count, &err) < 0) {
-        code = err.code == CODE_USAGE ? option_fail("%s", err.text) : error_report(&err);
-    } else {
+    if (code == CODE_OK) {
         convert->texts.paths = names;
         convert->texts.count = (int)count;
         code = run_convert(convert);

@@ -55,8 +55,8 @@ int data_processors(void);
 
 /*
  * The names of the command line and then those in the file `list`, one a line, without empty lines; "-" is standard
- * input; list may be NULL. Free them with text_free_lines, also after a failure.
+ * input; list may be NULL. Free them with text_free_lines, also after a failure. Returns the exit code.
  */
-int data_read_names(char *const *given, int count, const char *list, char ***names, size_t *total, struct error *err);
+int data_read_names(char *const *given, int count, const char *list, char ***names, size_t *total);
 
 #endif

@@ -150,11 +150,9 @@ static int run_training(char *const *given, int count, const struct training_opt
     char **names;
     size_t total;
     struct error err;
-    int code = CODE_OK;
+    int code = data_read_names(given, count, options->list, &names, &total);
 
-    if (data_read_names(given, count, options->list, &names, &total, &err) < 0) {
-        code = err.code == CODE_USAGE ? option_fail("%s", err.text) : error_report(&err);
-    } else {
+    if (code == CODE_OK) {
         texts.paths = names;
         texts.count = (int)total;
         if (train_model(&texts, options->key ? options->key : "text", training, options->out, &err) < 0)

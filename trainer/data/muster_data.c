@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/option.h"
 #include "common/text.h"
 #include "trainer/data/data_tool.h"
 
@@ -179,16 +180,20 @@ static int read_list(char ***names, size_t *count, const char *list, struct erro
     return result;
 }
 
-int data_read_names(char *const *given, int count, const char *list, char ***names, size_t *total, struct error *err)
+int data_read_names(char *const *given, int count, const char *list, char ***names, size_t *total)
 {
+    struct error err;
+    int result = 0;
+
     *names = NULL;
     *total = 0;
-    for (int i = 0; i < count; i++)
-        if (add_name(names, total, given[i], err) < 0)
-            return -1;
-    if (list && read_list(names, total, list, err) < 0)
-        return -1;
-    return *total > 0 ? 0 : error_set(err, CODE_USAGE, "%s names no text", list);
+    for (int i = 0; i < count && result == 0; i++)
+        result = add_name(names, total, given[i], &err);
+    if (list && result == 0)
+        result = read_list(names, total, list, &err);
+    if (result == 0 && *total == 0)
+        return option_fail("%s names no text", list);
+    return result < 0 ? error_report(&err) : CODE_OK;
 }
 
 int main(int argc, char **argv)

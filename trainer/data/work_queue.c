@@ -1,9 +1,9 @@
 #include "trainer/data/work_queue.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/thread.h"
 
 #define BYTES_MOST ((size_t)512 << 20) /* of text under way */
 
@@ -56,11 +56,8 @@ static void *run_worker(void *arg)
 
 static int start_threads(struct work_queue *q, int workers, const struct encoding *encoding, struct error *err)
 {
-    sigset_t all, before;
     int failure = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 0; i < workers && failure == 0; i++) {
         struct work_thread *thread = &q->threads[i];
 
@@ -68,13 +65,12 @@ static int start_threads(struct work_queue *q, int workers, const struct encodin
         thread->worker = parcel_worker_create(encoding, err);
         if (!thread->worker)
             break;
-        failure = pthread_create(&thread->id, NULL, run_worker, thread);
+        failure = thread_start(&thread->id, run_worker, thread);
         if (failure == 0)
             q->running++;
         else
             parcel_worker_destroy(thread->worker);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failure && q->running == 0)
         return error_set(err, CODE_IO, "cannot start a thread: %s", strerror(failure));
     return q->running > 0 ? 0 : -1;

@@ -1,4 +1,4 @@
-#include "trainer/infer/forward.h"
+#include "trainer/infer/inference.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,6 @@
 #include "common/philox.h"
 #include "common/text.h"
 #include "trainer/infer/inference.h"
-#include "trainer/infer/sampling.h"
 
 static const char usage[] =
     "usage: muster-generate [OPTION]... CHECKPOINT\n"

@@ -1,4 +1,4 @@
-#include "trainer/infer/sampling.h"
+#include "trainer/infer/inference.h"
 
 #include <math.h>
 
