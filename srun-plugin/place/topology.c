@@ -382,9 +382,7 @@ static int read_nodes(struct switch_tree *switch_tree, const char *nodes, struct
 
     if (list && list->count < 1)
         error_set(err, CODE_DATA, "there is no node in the allocation");
-    else if (list && !(switch_tree->above = calloc((size_t)list->count, sizeof *switch_tree->above)))
-        error_errno(err, CODE_IO, "no memory for %d nodes", list->count);
-    else if (list) {
+    else if (list && (switch_tree->above = error_calloc((size_t)list->count, sizeof *switch_tree->above, err))) {
         switch_tree->nodes = list->names;
         switch_tree->node_count = list->count;
         *list = (struct hostlist){0};
@@ -397,8 +395,8 @@ static int read_nodes(struct switch_tree *switch_tree, const char *nodes, struct
 struct switch_tree *switch_tree_create(const char *nodes, const char *text, const char *where, struct error *err)
 {
     struct draft draft = {.where = where};
-    struct switch_tree *switch_tree = calloc(1, sizeof *switch_tree);
-    int rc = switch_tree ? read_nodes(switch_tree, nodes, err) : no_memory(err);
+    struct switch_tree *switch_tree = error_calloc(1, sizeof *switch_tree, err);
+    int rc = switch_tree ? read_nodes(switch_tree, nodes, err) : -1;
 
     if (rc == 0 &&
         (read_records(&draft, text ? text : "", err) < 0 || list_members(&draft, switch_tree, err) < 0 ||

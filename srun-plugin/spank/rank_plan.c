@@ -421,8 +421,8 @@ static int make_plan(struct making *making, struct error *err)
 
 struct rank_plan *rank_plan_create(const struct rank_request *request, struct error *err)
 {
-    struct rank_plan *plan = calloc(1, sizeof *plan);
-    struct making *making = calloc(1, sizeof *making);
+    struct rank_plan *plan = error_calloc(1, sizeof *plan, err);
+    struct making *making = error_calloc(1, sizeof *making, err);
     int rc = -1;
 
     if (plan && making) {
@@ -431,8 +431,6 @@ struct rank_plan *rank_plan_create(const struct rank_request *request, struct er
             plan->task.bound_cpus = cpus_count(&request->affinity.own);
         *making = (struct making){.request = request, .plan = plan};
         rc = make_plan(making, err);
-    } else {
-        error_errno(err, CODE_IO, "no memory for the plan of a rank");
     }
     free(making);
     if (rc == 0)

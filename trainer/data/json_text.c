@@ -59,26 +59,13 @@ static bool take_hex(struct json_scan *scan, uint32_t *code)
 
 static size_t put_utf8(uint32_t code, char *out)
 {
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xc0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xe0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (code & 0x3f));
-    return 4;
+    static const uint8_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+
+    for (size_t i = bytes - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(lead[bytes] | code);
+    return bytes;
 }
 
 /* \uXXXX, or two of them that are one character (surrogates). Half of such a pair is taken where it is not needed. */
@@ -213,62 +200,38 @@ static int take_scalar(struct json_scan *scan)
     return refuse_json(scan, "expected a value");
 }
 
-/* The key of a member and its colon, within skip_value. */
-static int skip_key(struct json_scan *scan)
+/* The key of a member, into `name` unless that is NULL, and its colon. */
+static int take_key(struct json_scan *scan, struct text_list *name)
 {
     skip_space(scan);
     if (scan->at == scan->end || *scan->at != '"')
         return refuse_json(scan, "expected a key in quotes");
-    if (take_string(scan, NULL) < 0)
+    if (take_string(scan, name) < 0)
         return -1;
     return take_sign(scan, ':') ? 0 : refuse_json(scan, "expected a colon");
 }
 
-/* After a value: closes what ends here. Returns 1 if another value follows, 0 if the outermost ended, -1. */
-static int end_value(struct json_scan *scan, const bool *is_object, int *depth)
-{
-    while (*depth > 0) {
-        if (take_sign(scan, ','))
-            return is_object[*depth - 1] && skip_key(scan) < 0 ? -1 : 1;
-        if (!take_sign(scan, is_object[*depth - 1] ? '}' : ']'))
-            return refuse_json(scan, "expected a comma or a closing bracket");
-        --*depth;
-    }
-    return 0;
-}
-
 /* Any value, whatever is in it. */
-static int skip_value(struct json_scan *scan)
+static int skip_value(struct json_scan *scan, int depth)
 {
-    bool is_object[JSON_DEPTH_MOST];
-    int depth = 0, result = 1;
+    bool object;
 
-    while (result > 0) {
-        bool object, opened;
-
-        skip_space(scan);
-        object = scan->at < scan->end && *scan->at == '{';
-        opened = object || (scan->at < scan->end && *scan->at == '[');
-        if (opened && depth == JSON_DEPTH_MOST)
-            return refuse_json(scan, "too many brackets within each other");
-        if (opened) {
-            scan->at++;
-            is_object[depth++] = object;
-            if (take_sign(scan, object ? '}' : ']'))
-                depth--;
-            else if (object && skip_key(scan) < 0)
-                return -1;
-            else
-                continue;
-        } else if (scan->at < scan->end && *scan->at == '"') {
-            if (take_string(scan, NULL) < 0)
-                return -1;
-        } else if (take_scalar(scan) < 0) {
+    skip_space(scan);
+    if (scan->at < scan->end && *scan->at == '"')
+        return take_string(scan, NULL);
+    object = scan->at < scan->end && *scan->at == '{';
+    if (!object && (scan->at == scan->end || *scan->at != '['))
+        return take_scalar(scan);
+    if (depth == JSON_DEPTH_MOST)
+        return refuse_json(scan, "too many brackets within each other");
+    scan->at++;
+    if (take_sign(scan, object ? '}' : ']'))
+        return 0;
+    do
+        if ((object && take_key(scan, NULL) < 0) || skip_value(scan, depth + 1) < 0)
             return -1;
-        }
-        result = end_value(scan, is_object, &depth);
-    }
-    return result;
+    while (take_sign(scan, ','));
+    return take_sign(scan, object ? '}' : ']') ? 0 : refuse_json(scan, "expected a comma or a closing bracket");
 }
 
 /* ---- the line ---------------------------------------------------------------------------------------------------- */
@@ -277,20 +240,15 @@ static int skip_value(struct json_scan *scan)
 static int take_member(struct json_scan *scan, const char *key, struct text_list *text, struct text_list *name,
                        bool *found)
 {
-    skip_space(scan);
-    if (scan->at == scan->end || *scan->at != '"')
-        return refuse_json(scan, "expected a key in quotes");
-    if (take_string(scan, name) < 0)
+    if (take_key(scan, name) < 0)
         return -1;
-    if (!take_sign(scan, ':'))
-        return refuse_json(scan, "expected a colon");
     skip_space(scan);
     if (name->count != strlen(key) || memcmp(name->text, key, name->count) != 0)
-        return skip_value(scan);
+        return skip_value(scan, 0);
     *found = true;
     scan->wrong = scan->at < scan->end && *scan->at == '"' ? NULL : scan->at;
     if (scan->wrong)
-        return skip_value(scan);
+        return skip_value(scan, 0);
     scan->needed = true;
     if (take_string(scan, text) < 0)
         return -1;
@@ -359,7 +317,7 @@ bool json_text_begins(const char *text, size_t bytes, bool ended)
         return false;
     line_end = memchr(scan.at, '\n', (size_t)(scan.end - scan.at));
     scan.end = line_end ? line_end : scan.end;
-    result = skip_value(&scan);
+    result = skip_value(&scan, 0);
     if (result < 0)
         return !line_end && !ended && scan.end - scan.at < LONGEST_TOKEN;
     skip_space(&scan);

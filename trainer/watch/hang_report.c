@@ -116,10 +116,10 @@ static void put_one(FILE *out, const struct hang_named *named, const struct hang
 
 static void put_named_ranks(FILE *out, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
 {
-    bool *done = calloc((size_t)world, sizeof *done), *group = calloc((size_t)world, sizeof *group);
+    bool *done = calloc(2 * (size_t)world, sizeof *done), *group = done + world;
     int causes = 0;
 
-    for (size_t i = 0; done && group && i < v->nnamed; i++) {
+    for (size_t i = 0; done && i < v->nnamed; i++) {
         const struct hang_rank *rank = &ranks[v->named[i].rank];
         int together = 0;
 
@@ -149,7 +149,6 @@ static void put_named_ranks(FILE *out, const struct hang_verdict *v, const struc
         }
     }
     free(done);
-    free(group);
 }
 
 static void put_waiting(FILE *out, const struct hang_rank *ranks, int rank)
@@ -236,10 +235,10 @@ static bool same_text(const struct hang_rank *a, const struct hang_rank *b)
 /* "ranks 0-3 wait in reduce-scatter of block 6 gradients (dp), for 12 s" */
 static void print_waiting(FILE *out, const struct hang_rank *ranks, int world)
 {
-    bool *done = calloc((size_t)world, sizeof *done), *group = calloc((size_t)world, sizeof *group);
+    bool *done = calloc(2 * (size_t)world, sizeof *done), *group = done + world;
     int groups = 0;
 
-    for (int first = 0; done && group && first < world; first++) {
+    for (int first = 0; done && first < world; first++) {
         double longest = 0;
 
         if (done[first] || !hang_waiting_op(&ranks[first]))
@@ -264,7 +263,6 @@ static void print_waiting(FILE *out, const struct hang_rank *ranks, int world)
         fputc('\n', out);
     }
     free(done);
-    free(group);
 }
 
 static void print_rank(FILE *out, const struct hang_rank *rank, int number, bool named)
