@@ -244,14 +244,6 @@ static int store_text(struct job_reader *r, int index, struct job_origin at, con
 
 /* ---- all values -------------------------------------------------------------------------------------------------- */
 
-static int store_defaults(struct job_reader *r)
-{
-    for (int k = 0; k < job_key_count; k++)
-        if (job_keys[k].default_text && store_text(r, k, (struct job_origin){0}, job_keys[k].default_text) < 0)
-            return -1;
-    return 0;
-}
-
 static int fail_unknown(const struct job_reader *r, struct job_origin at, const char *path)
 {
     char advice[512];
@@ -423,7 +415,10 @@ int job_parse(struct job *job, const char *text, const char *name, char *const *
     job->text = full_text(text, set, nset);
     if (!job->text)
         return error_errno(err, CODE_IO, "no memory for %s", name);
-    if (store_defaults(&reader) < 0 || store_file(&reader, text) < 0 || store_override_lines(&reader, text) < 0)
+    for (int k = 0; k < job_key_count; k++)
+        if (job_keys[k].default_text && store_text(&reader, k, (struct job_origin){0}, job_keys[k].default_text) < 0)
+            goto fail;
+    if (store_file(&reader, text) < 0 || store_override_lines(&reader, text) < 0)
         goto fail;
     for (int i = 0; i < nset; i++)
         if (store_override(&reader, (struct job_origin){.override = set[i]}, set[i]) < 0)

@@ -48,17 +48,6 @@ static int fill_sizes(const struct job_reader *r)
     return 0;
 }
 
-/* Choices whose meaning depends on other keys. */
-static void fill_choices(struct job *job)
-{
-    if (job->parallel.reduce == REDUCE_AUTO)
-        job->parallel.reduce = job->parallel.zero < 2 ? REDUCE_STEP : REDUCE_MICRO_BATCH;
-    if (job->precision.reduce != DTYPE_F32) /* store_choice stored 0 ("fp32") or 1 ("compute") here, and below */
-        job->precision.reduce = job->precision.compute;
-    if (job->precision.gradients != DTYPE_F32)
-        job->precision.gradients = job->precision.compute;
-}
-
 /*
  * Pairs of numbers that contradict each other. Of the sizes that tensor parallelism divides, hidden and 4 * hidden need
  * no check: they are multiples of heads. The number of layers need not be a multiple of anything.
@@ -289,10 +278,17 @@ static int check_patterns(const struct job_reader *r)
 
 int job_check(const struct job_reader *r)
 {
+    struct job *job = r->job;
+
     if (fill_sizes(r) < 0 || check_pairs(r) < 0 || fill_bert_tokens(r) < 0 || check_documents(r) < 0 ||
         check_parallel(r) < 0 || check_rampup(r) < 0 || check_schedule(r) < 0 || check_factors(r) < 0 ||
         check_files(r) < 0 || check_patterns(r) < 0)
         return -1;
-    fill_choices(r->job);
+    if (job->parallel.reduce == REDUCE_AUTO)
+        job->parallel.reduce = job->parallel.zero < 2 ? REDUCE_STEP : REDUCE_MICRO_BATCH;
+    if (job->precision.reduce != DTYPE_F32) /* store_choice stored 0 ("fp32") or 1 ("compute") here, and below */
+        job->precision.reduce = job->precision.compute;
+    if (job->precision.gradients != DTYPE_F32)
+        job->precision.gradients = job->precision.compute;
     return 0;
 }

@@ -294,15 +294,6 @@ static int add_entry(json_t *root, const struct safetensors_entry *entry, struct
     return 0;
 }
 
-static int add_pad(json_t *root, int number, uint64_t begin, uint64_t end, struct error *err)
-{
-    char name[32];
-    struct safetensors_entry pad = {name, "U8", 1, {end - begin}, begin, end};
-
-    snprintf(name, sizeof name, "_pad.%d", number);
-    return add_entry(root, &pad, err);
-}
-
 /* Place every entry, with a pad before each that would not be aligned. */
 static int place_entries(json_t *root, struct safetensors_entry *entries, size_t count, size_t align, struct error *err)
 {
@@ -311,14 +302,18 @@ static int place_entries(json_t *root, struct safetensors_entry *entries, size_t
 
     for (size_t i = 0; i < count; i++) {
         uint64_t gap = (align - at % align) % align, bytes;
+        char name[32];
+        const struct safetensors_entry pad = {name, "U8", 1, {gap}, at, at + gap};
 
         if (entries[i].ndim < 0 || entries[i].ndim > SAFETENSORS_MAX_DIMS)
             return error_set(err, CODE_INTERNAL, "tensor \"%s\": this number of dimensions is not supported",
                              entries[i].name);
         if (entry_bytes(&entries[i], &bytes, CODE_INTERNAL, err) < 0)
             return -1;
-        if (gap > 0 && add_pad(root, pads++, at, at + gap, err) < 0)
+        snprintf(name, sizeof name, "_pad.%d", pads);
+        if (gap > 0 && add_entry(root, &pad, err) < 0)
             return -1;
+        pads += gap > 0;
         entries[i].begin = at + gap;
         if (__builtin_add_overflow(entries[i].begin, bytes, &entries[i].end) || entries[i].end > INT64_MAX - align)
             return error_set(err, CODE_INTERNAL, "tensor \"%s\": the file's size would exceed 63 bits",

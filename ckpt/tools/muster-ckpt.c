@@ -171,14 +171,6 @@ static const struct command {
     {"status", 0, 1 << 20, tool_status}, {"verify", 1, 1, tool_verify},
 };
 
-/* Reading waits for disks more than it computes: a few more threads than processors keep the disks busy. */
-static int default_threads(void)
-{
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-
-    return processors < 2 ? 4 : processors > 8 ? 16 : (int)processors * 2;
-}
-
 /* "5GB" as Hugging Face has it, or "500MiB". */
 static int take_shard_size(const char *text, void *bytes)
 {
@@ -247,7 +239,11 @@ static int parse_options(struct options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.threads = default_threads(), .shard_size = 5000000000, .keep = -1};
+    /* Reading waits for disks more than it computes: a few more threads than processors keep the disks busy. */
+    long processors = sysconf(_SC_NPROCESSORS_ONLN), threads = processors < 2   ? 4
+                                                               : processors > 8 ? 16
+                                                                                : processors * 2;
+    struct options options = {.threads = threads, .shard_size = 5000000000, .keep = -1};
     int code = parse_options(&options, argc, argv);
 
     if (code >= 0)

@@ -99,20 +99,15 @@ static int visit_root(const char *path, stage_visit *visit, const struct options
     return code;
 }
 
-/* A stage is its owner's alone; what others may enter is a directory of stages, as /dev/shm. */
-static bool is_root(const char *path)
-{
-    struct stat info;
-
-    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && (info.st_mode & 0777) != 0700;
-}
-
 static int visit_stages(char **paths, stage_visit *visit, const struct options *options, json_t *all)
 {
     int code = !*paths ? visit_root(DEFAULT_ROOT, visit, options, all) : CODE_OK;
+    struct stat info;
 
     for (; *paths; paths++) {
-        int one = is_root(*paths) ? visit_root(*paths, visit, options, all) : visit_stage(*paths, visit, options, all);
+        /* A stage is its owner's alone; what others may enter is a directory of stages, as /dev/shm. */
+        bool root = lstat(*paths, &info) == 0 && S_ISDIR(info.st_mode) && (info.st_mode & 0777) != 0700;
+        int one = (root ? visit_root : visit_stage)(*paths, visit, options, all);
 
         code = code == CODE_OK ? one : code;
     }

@@ -177,15 +177,6 @@ static int check_names(const struct reader *r, const struct key *key, const conf
     return 0;
 }
 
-static int check_range(const struct reader *r, const struct key *key, const config_setting_t *setting)
-{
-    long long number = config_setting_get_int64(setting);
-
-    if (number < key->least || number > key->most)
-        return fail_at(r, setting, "%s = %lld; from %d to %d", key->name, number, key->least, key->most);
-    return 0;
-}
-
 static int check_group(const struct reader *r, const struct key *keys, const config_setting_t *group, const char *what);
 
 static int check_condition(const struct reader *r, const config_setting_t *condition)
@@ -217,6 +208,7 @@ static int check_list(const struct reader *r, const struct key *key, const confi
 static int check_value(const struct reader *r, const struct key *key, const config_setting_t *setting)
 {
     int type = config_setting_type(setting);
+    long long number;
 
     if (type != types[key->type].type && !(key->type == INTEGER && type == CONFIG_TYPE_INT))
         return fail_at(r, setting, "%s is %s; it must be %s", key->name, type_name(setting), types[key->type].form);
@@ -224,7 +216,10 @@ static int check_value(const struct reader *r, const struct key *key, const conf
     case STRING:
         return check_string(r, setting, key->name, config_setting_get_string(setting));
     case INTEGER:
-        return check_range(r, key, setting);
+        number = config_setting_get_int64(setting);
+        if (number < key->least || number > key->most)
+            return fail_at(r, setting, "%s = %lld; from %d to %d", key->name, number, key->least, key->most);
+        return 0;
     case NAMES:
         return check_names(r, key, setting);
     case CONDITION:

@@ -179,28 +179,22 @@ static void note_sharing(const struct sharing *sharing)
 
 static int assign_cores(const struct node *node, struct bind_plan *plan)
 {
-    struct sharing sharing = {.node = node, .plan = plan};
-    int status = -1;
+    size_t *memory = calloc(node->core_count + plan->count, sizeof *memory), domains;
+    struct sharing sharing = {.node = node, .plan = plan, .cores = memory, .ranks = memory + node->core_count};
+    bool is_launcher = plan->count == 1 && plan->gpu_count > 1, by_gpu = !is_launcher && is_any_gpu_placed(&sharing);
 
-    sharing.cores = calloc(node->core_count + 1, sizeof *sharing.cores);
-    sharing.ranks = calloc(plan->count, sizeof *sharing.ranks);
-    if (sharing.cores && sharing.ranks) {
-        bool is_launcher = plan->count == 1 && plan->gpu_count > 1,
-             by_gpu = !is_launcher && is_any_gpu_placed(&sharing);
-        size_t domains = by_gpu ? 0 : even_domains(&sharing);
-
-        if (by_gpu)
-            share_beside_gpus(&sharing);
-        if (domains)
-            share_by_domain(&sharing, domains);
-        else
-            share_rest(&sharing);
-        note_sharing(&sharing);
-        status = 0;
-    }
-    free(sharing.cores);
-    free(sharing.ranks);
-    return status;
+    if (!memory)
+        return -1;
+    domains = by_gpu ? 0 : even_domains(&sharing);
+    if (by_gpu)
+        share_beside_gpus(&sharing);
+    if (domains)
+        share_by_domain(&sharing, domains);
+    else
+        share_rest(&sharing);
+    note_sharing(&sharing);
+    free(memory);
+    return 0;
 }
 
 /* ---- NICs -------------------------------------------------------------------------------------------------------- */
@@ -330,19 +324,10 @@ static void give_nics(const struct node *node, struct bind_plan *plan, const boo
     }
 }
 
-static void note_remote(const struct node *node, struct bind_plan *plan)
-{
-    size_t far = 0;
-
-    for (size_t i = 0; i < plan->count; i++)
-        far += plan->ranks[i].gpu >= 0 && plan->ranks[i].nic_count && plan->ranks[i].path == PATH_SYSTEM;
-    if (far && node->numa_count > 1)
-        add_note(plan, "%zu of %zu ranks reach their NIC through another socket", far, plan->count);
-}
-
 static int assign_nics(const struct node *node, struct bind_plan *plan)
 {
     bool *fabric = calloc((plan->count + 1) * node->nic_count + 1, sizeof *fabric), *nearest = fabric + node->nic_count;
+    size_t far = 0;
 
     if (!fabric)
         return -1;
@@ -356,7 +341,10 @@ static int assign_nics(const struct node *node, struct bind_plan *plan)
     }
     give_nics(node, plan, nearest, true);
     give_nics(node, plan, nearest, false);
-    note_remote(node, plan);
+    for (size_t i = 0; i < plan->count; i++)
+        far += plan->ranks[i].gpu >= 0 && plan->ranks[i].nic_count && plan->ranks[i].path == PATH_SYSTEM;
+    if (far && node->numa_count > 1)
+        add_note(plan, "%zu of %zu ranks reach their NIC through another socket", far, plan->count);
     free(fabric);
     return 0;
 }

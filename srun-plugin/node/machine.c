@@ -192,15 +192,6 @@ static void write_numas(struct writer *w)
     }
 }
 
-static void write_cores(struct writer *w)
-{
-    hwloc_obj_type_t type = next_object(w->topology, HWLOC_OBJ_CORE, NULL) ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-    hwloc_obj_t core = NULL;
-
-    while ((core = next_object(w->topology, type, core)))
-        write_cpus(w, "core", core->cpuset);
-}
-
 /* ---- PCI --------------------------------------------------------------------------------------------------------- */
 
 /* The NUMA node of a device; -1 if it belongs to a package or machine with several. */
@@ -214,17 +205,9 @@ static int numa_of_device(const struct writer *w, hwloc_obj_t device)
     return -1;
 }
 
-static void write_device(struct writer *w, hwloc_obj_t device, int above)
-{
-    const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
-
-    fprintf(w->out, "device %d %d %04x %04x:%04x %04x:%02x:%02x.%x\n", above, numa_of_device(w, device), pci->class_id,
-            pci->vendor_id, pci->device_id, (unsigned)pci->domain & 0xffff, pci->bus, pci->dev,
-            (unsigned)pci->func & 7);
-}
-
 static void write_pci(struct writer *w, hwloc_obj_t object, int above)
 {
+    const struct hwloc_pcidev_attr_s *pci = object->attr ? &object->attr->pcidev : NULL;
     int own = above;
 
     if (object->type == HWLOC_OBJ_BRIDGE || object->type == HWLOC_OBJ_PCI_DEVICE)
@@ -233,7 +216,9 @@ static void write_pci(struct writer *w, hwloc_obj_t object, int above)
         fprintf(w->out, "bridge %d %s\n", above,
                 object->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI ? "pci" : "host");
     else if (object->type == HWLOC_OBJ_PCI_DEVICE)
-        write_device(w, object, above);
+        fprintf(w->out, "device %d %d %04x %04x:%04x %04x:%02x:%02x.%x\n", above, numa_of_device(w, object),
+                pci->class_id, pci->vendor_id, pci->device_id, (unsigned)pci->domain & 0xffff, pci->bus, pci->dev,
+                (unsigned)pci->func & 7);
     for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling)
         write_pci(w, child, own);
     for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
@@ -244,6 +229,8 @@ static void write_pci(struct writer *w, hwloc_obj_t object, int above)
 
 static char *write_text(hwloc_topology_t topology)
 {
+    hwloc_obj_type_t type = next_object(topology, HWLOC_OBJ_CORE, NULL) ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+    hwloc_obj_t core = NULL;
     int numas = hwloc.hwloc_get_nbobjs_by_depth(topology, HWLOC_TYPE_DEPTH_NUMANODE);
     char *text = NULL;
     size_t size;
@@ -256,7 +243,8 @@ static char *write_text(hwloc_topology_t topology)
         write_cpus(&w, "allowed", hwloc.hwloc_topology_get_allowed_cpuset(topology));
         write_cpus(&w, "cpus", hwloc.hwloc_topology_get_topology_cpuset(topology));
         write_numas(&w);
-        write_cores(&w);
+        while ((core = next_object(topology, type, core)))
+            write_cpus(&w, "core", core->cpuset);
         write_pci(&w, hwloc.hwloc_get_obj_by_depth(topology, 0, 0), -1);
         fputs("end\n", w.out);
     }

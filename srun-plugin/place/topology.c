@@ -39,6 +39,7 @@ struct members {
 struct draft {
     const char *where;
     struct record *records; /* as in the text */
+    size_t room;            /* of the array */
     int count;
     struct members nodes, switches;
 };
@@ -171,17 +172,6 @@ static void clear_record(struct record *record)
     hostlist_destroy(record->switches);
 }
 
-static int append_record(struct draft *draft, const struct record *record, struct error *err)
-{
-    struct record *records = reallocarray(draft->records, (size_t)draft->count + 1, sizeof *records);
-
-    if (!records)
-        return no_memory(err);
-    draft->records = records;
-    records[draft->count++] = *record;
-    return 0;
-}
-
 static int read_records(struct draft *draft, const char *text, struct error *err)
 {
     char *copy = strdup(text), *rest = copy, *line;
@@ -193,9 +183,11 @@ static int read_records(struct draft *draft, const char *text, struct error *err
         if ((rc = read_line(line, &record, err)) < 0)
             error_prefix(err, "%s:%d", draft->where, number);
         else if (record.name && (record.nodes || !record.torus))
-            rc = append_record(draft, &record, err);
+            rc = error_reserve(&draft->records, &draft->room, (size_t)draft->count, 1, sizeof record, err);
         if (rc < 0 || !record.name || (record.torus && !record.nodes))
             clear_record(&record);
+        else
+            draft->records[draft->count++] = record;
     }
     free(copy);
     return rc;

@@ -355,18 +355,6 @@ static char *list_exclusion(uint32_t job_id, const char *bad, struct error *err)
     return list;
 }
 
-/* The signals of the requeue would end srun before the exclusion. */
-static void block_signals(void)
-{
-    static const int signals[] = {SIGTERM, SIGCONT, SIGHUP, SIGUSR1, SIGUSR2};
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        sigaddset(&set, signals[i]);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-}
-
 static int exclude_nodes(uint32_t job_id, char *list, struct error *err)
 {
     job_desc_msg_t change;
@@ -392,13 +380,19 @@ static int exclude_nodes(uint32_t job_id, char *list, struct error *err)
  */
 static bool replace_nodes(const struct preflight *preflight, const char *bad)
 {
+    /* The signals of the requeue would end srun before the exclusion. */
+    static const int signals[] = {SIGTERM, SIGCONT, SIGHUP, SIGUSR1, SIGUSR2};
     uint32_t job_id = preflight->layout->job_id;
     struct error err = {0};
+    sigset_t set;
     char *list = list_exclusion(job_id, bad, &err);
     bool requeued = false;
 
     if (list) {
-        block_signals();
+        sigemptyset(&set);
+        for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+            sigaddset(&set, signals[i]);
+        sigprocmask(SIG_BLOCK, &set, NULL);
         requeued = slurm_requeue(JOB(job_id), 0) == SLURM_SUCCESS;
         if (!requeued)
             fail_call(&err, "slurmctld does not requeue the job");

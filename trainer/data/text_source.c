@@ -194,15 +194,6 @@ static int unzstd_some(struct text_source *s, char *buffer, size_t bytes, size_t
     return 0;
 }
 
-static size_t take_plain(struct text_source *s, char *buffer, size_t bytes)
-{
-    size_t here = s->used - s->at < bytes ? s->used - s->at : bytes;
-
-    memcpy(buffer, s->input + s->at, here);
-    s->at += here;
-    return here;
-}
-
 ssize_t text_source_read(struct text_source *s, void *buffer, size_t bytes, struct error *err)
 {
     size_t done = 0;
@@ -210,7 +201,9 @@ ssize_t text_source_read(struct text_source *s, void *buffer, size_t bytes, stru
     if (s->compression == COMPRESSION_NONE) {
         ssize_t got;
 
-        done = take_plain(s, buffer, bytes);
+        done = s->used - s->at < bytes ? s->used - s->at : bytes;
+        memcpy(buffer, s->input + s->at, done);
+        s->at += done;
         got = read_file(s, (char *)buffer + done, bytes - done, err);
         return got < 0 ? -1 : (ssize_t)done + got;
     }

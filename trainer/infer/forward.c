@@ -41,30 +41,15 @@ static void place_forward(struct forward_pass *f, struct buffer_layout *to, stru
     f->tokens_host = f->context.discrete ? place_buffer(host, rows * sizeof *f->tokens) : f->tokens;
 }
 
-static size_t parameters_bytes(const struct forward_pass *f)
-{
-    size_t bytes = 0;
-
-    for (int i = 0; i < f->units->nunits; i++)
-        bytes += f->units->units[i].count * dtype_size(f->context.dtype);
-    return bytes;
-}
-
-/* Of the host: what the machine and this process's control groups have left. */
-static uint64_t free_memory(const struct forward_pass *f)
-{
-    uint64_t machine = memory_available(), group = memory_limit_left();
-
-    if (f->context.discrete)
-        return device_bytes_unused(f->context.dev);
-    return machine < group ? machine : group;
-}
-
 static int check_memory(const struct forward_pass *f, size_t activations, struct error *err)
 {
-    uint64_t unused = free_memory(f);
-    size_t parameters = parameters_bytes(f);
+    /* Of the host: what the machine and this process's control groups have left. */
+    uint64_t machine = memory_available(), group = memory_limit_left();
+    uint64_t unused = f->context.discrete ? device_bytes_unused(f->context.dev) : machine < group ? machine : group;
+    size_t parameters = 0;
 
+    for (int i = 0; i < f->units->nunits; i++)
+        parameters += f->units->units[i].count * dtype_size(f->context.dtype);
     if (parameters + activations <= unused)
         return 0;
     return error_set(
@@ -222,24 +207,18 @@ static struct weights weights_of(const struct forward_pass *f, int unit)
     return (struct weights){.c = &f->context, .unit = &f->units->units[unit], .param = f->params[unit]};
 }
 
-/* A GPT's rows do not see those after them, so what follows the text may be anything: it is token 0. */
-static void write_tokens(struct forward_pass *f, const int32_t *tokens, int count)
-{
-    size_t room = (size_t)f->shape.seq_length, bytes = room * sizeof *tokens;
-
-    memset(f->tokens_host, 0, bytes);
-    memcpy(f->tokens_host, tokens, (size_t)count * sizeof *tokens);
-    if (f->context.discrete)
-        f->context.k->copy(f->context.dev, f->tokens, f->tokens_host, bytes);
-}
-
 int forward_logits(struct forward_pass *f, const int32_t *tokens, int count, float *logits, struct error *err)
 {
     const struct micro_batch mb = {.samples = 1, .tokens = f->tokens};
     struct weights positions = weights_of(f, UNIT_POSITION);
+    size_t bytes = (size_t)f->shape.seq_length * sizeof *tokens;
     int layer;
 
-    write_tokens(f, tokens, count);
+    /* A GPT's rows do not see those after them, so what follows the text may be anything: it is token 0. */
+    memset(f->tokens_host, 0, bytes);
+    memcpy(f->tokens_host, tokens, (size_t)count * sizeof *tokens);
+    if (f->context.discrete)
+        f->context.k->copy(f->context.dev, f->tokens, f->tokens_host, bytes);
     embed_forward(&positions, f->units, f->params[UNIT_WTE], &mb, f->scratch.part, f->x[0]);
     for (layer = 0; layer < f->shape.layers; layer++) {
         struct block_pass block = {

@@ -11,15 +11,6 @@
 
 /* ---- the checkpoint ---- */
 
-static int refuse_directory(const char *path, struct error *err)
-{
-    if (access(path, F_OK) < 0)
-        return error_errno(err, CODE_DATA, "%s", path);
-    return error_set(err, CODE_DATA,
-                     "%s: no checkpoint (no manifest.json in it) and no directory of checkpoints (no step-* in it)",
-                     path);
-}
-
 /* The newest in the directory that can be opened. One of another release is not broken: no older one replaces it. */
 static struct ckpt *open_newest(const struct inference_options *o, const uint64_t *steps, size_t count,
                                 struct error *err)
@@ -52,8 +43,12 @@ static struct ckpt *open_checkpoint(const struct inference_options *o, struct er
         return ckpt_open(o->checkpoint, err);
     if (ckpt_list(o->checkpoint, &steps, &count, err) < 0)
         return ckpt_open(o->checkpoint, err);
-    if (count == 0)
-        refuse_directory(o->checkpoint, err);
+    if (count == 0 && access(o->checkpoint, F_OK) < 0)
+        error_errno(err, CODE_DATA, "%s", o->checkpoint);
+    else if (count == 0)
+        error_set(err, CODE_DATA,
+                  "%s: no checkpoint (no manifest.json in it) and no directory of checkpoints (no step-* in it)",
+                  o->checkpoint);
     else
         ckpt = open_newest(o, steps, count, err);
     free(steps);

@@ -86,19 +86,13 @@ static int print_tokens(struct generator *g, const int32_t *ids, size_t count, b
 
 /* ---- generating ---- */
 
-/* The first token of the context of `count` tokens: each time it is full, its older half is dropped. */
-static size_t context_start(size_t count, size_t seq)
-{
-    size_t dropped = seq - seq / 2;
-
-    return count <= seq ? 0 : (count - seq + dropped - 1) / dropped * dropped;
-}
-
 /* -1 as *id: the text ends here. */
 static int next_token(struct generator *g, int32_t *id, struct error *err)
 {
     struct philox_stream stream = {.seed = (uint64_t)g->o->seed, .site = philox_site("generate")};
-    size_t start = context_start(g->ids.count, (size_t)g->f->job.model.seq_length);
+    size_t seq = (size_t)g->f->job.model.seq_length, dropped = seq - seq / 2, count = g->ids.count;
+    /* The first token of the context: each time it is full, its older half is dropped. */
+    size_t start = count <= seq ? 0 : (count - seq + dropped - 1) / dropped * dropped;
 
     if (forward_logits(g->f->forward, g->ids.ids + start, (int)(g->ids.count - start), g->logits, err) < 0)
         return -1;
