@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "trainer/data/work_queue.h"
 
 struct conversion {
     const struct convert *convert;

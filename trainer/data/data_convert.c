@@ -8,7 +8,6 @@
 #include "common/text.h"
 #include "trainer/data/convert.h"
 #include "trainer/data/data_tool.h"
-#include "trainer/data/work_queue.h"
 
 #define VALID_PERCENT 5
 

@@ -9,7 +9,6 @@
 #include "common/text.h"
 #include "trainer/data/data_tool.h"
 #include "trainer/data/text_reader.h"
-#include "trainer/data/work_queue.h"
 
 /* The lines of texts, one after the other. */
 struct line_reader {

@@ -10,7 +10,6 @@
 
 #include "common/text.h"
 #include "trainer/data/json_text.h"
-#include "trainer/data/text_source.h"
 
 #define PIECES_MOST 16384 /* in a parcel */
 

@@ -11,7 +11,10 @@
 #define MUSTER_TRAINER_DATA_TEXT_READER_H
 
 #include <signal.h>
+#include <stdint.h>
+#include <sys/types.h>
 
+#include "common/error.h"
 #include "trainer/data/parcel.h"
 
 struct text_reader;
@@ -36,5 +39,29 @@ int text_reader_fill(struct text_reader *reader, struct parcel *parcel, struct e
 /* Bytes of the files that have been read, and of all files; this is 0 if one is not a regular file. */
 uint64_t text_reader_done(const struct text_reader *reader);
 uint64_t text_reader_total(const struct text_reader *reader);
+
+/* ---- the bytes of a text (text_source.c) ------------------------------------------------------------------------- */
+
+/*
+ * Reads a text from beginning to end: plain, gzip (RFC 1952, with any number of members) or Zstandard
+ * (RFC 8878, with any number of frames). Which of them it is, the first bytes tell, so that standard input may be
+ * compressed, too.
+ */
+
+struct text_source;
+
+/*
+ * "-" is standard input. CODE_DATA for a file that cannot be opened, and for one whose name ends with .gz or .zst and
+ * that is not of this kind. When *stop is not 0, reading fails with CODE_STOPPED; stop may be NULL.
+ */
+struct text_source *text_source_open(const char *path, const volatile sig_atomic_t *stop, struct error *err);
+void text_source_close(struct text_source *source);
+
+/* Fills the buffer: fewer bytes are returned only at the end of the text. CODE_DATA, with the offset in the file, for
+ * compressed data that is broken or ends early. */
+ssize_t text_source_read(struct text_source *source, void *buffer, size_t bytes, struct error *err);
+
+/* Bytes of the file that have been read: of compressed ones. */
+uint64_t text_source_taken(const struct text_source *source);
 
 #endif

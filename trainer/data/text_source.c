@@ -1,4 +1,4 @@
-#include "trainer/data/text_source.h"
+#include "trainer/data/text_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>

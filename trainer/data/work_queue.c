@@ -1,4 +1,4 @@
-#include "trainer/data/work_queue.h"
+#include "trainer/data/parcel.h"
 
 #include <stdlib.h>
 #include <string.h>
