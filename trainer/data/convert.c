@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-
 struct conversion {
     const struct convert *convert;
     struct converted *converted;
