@@ -36,7 +36,7 @@ typedef bool fabric_has_file(const char *name, void *arg);
 /* All that a profile's conditions can test. Strings and arrays are borrowed, except for `live`. */
 struct fabric_facts {
     unsigned nodes;         /* of the step */
-    unsigned job_nodes;     /* of the job, in all its components */
+    unsigned job_nodes;     /* of the job; of a heterogeneous job, only more than this component has */
     unsigned gpus;          /* of the step on this node; 0 for none */
     const char *vendor;     /* of the GPUs: "nvidia", "amd", "intel"; NULL without GPUs */
     const char *cluster;    /* SLURM_CLUSTER_NAME; NULL if not known */

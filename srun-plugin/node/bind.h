@@ -1,5 +1,5 @@
 /*
- * bind.h - which GPU, NICs, cores and memory each rank of a node gets: a pure function of the node.
+ * bind.h - which GPU, NICs and cores each rank of a node gets: a pure function of the node.
  *
  * GPU: local rank r gets the r-th GPU that the ranks see, which is what every trainer expects of LOCAL_RANK. With more
  * ranks than GPUs, rank r gets GPU r modulo their number.
@@ -17,7 +17,7 @@
  * the number of NUMA nodes, the cores of each rank are of one NUMA node. If it is the reverse, each rank gets whole
  * NUMA nodes. Neither holds if Slurm gave more than twice as many cores of one NUMA node as of another.
  *
- * Memory: the NUMA nodes of the rank's cores.
+ * Memory is not bound: by first touch it is local to the cores. The report shows the NUMA nodes of the cores (mems).
  *
  * A binding that the user requested from Slurm is kept: then cpus and threads describe it, and notes report where it is
  * far from the GPU.

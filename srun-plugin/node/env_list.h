@@ -24,7 +24,7 @@ struct env_variable {
     char *name, *value;
     enum env_origin origin;
     char *source; /* "user", "muster", "nccl.conf", or "FILE:LINE" of the job file or profile */
-    char *why;    /* the reason of muster or of a profile; else the value that muster would have set, or "" */
+    char *why; /* the reason; or, where the user or nccl.conf decides, "infiniband.cfg:12 would have set =ib0", or "" */
 };
 
 /* The variables of a rank. Zeroed, it is empty. */

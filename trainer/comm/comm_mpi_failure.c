@@ -21,7 +21,7 @@ enum {
 /* Messages about failures have their own communicator, apart from all other traffic. */
 static struct {
     MPI_Comm handle;
-    bool known; /* this rank has sent or received `error` */
+    bool known; /* `error` is set: this rank has sent or received it, or comm_interrupt was called */
     struct error error;
     int heard;     /* messages received */
     bool sent;     /* this rank has sent its error to all others */

@@ -24,7 +24,7 @@
 
 struct convert {
     struct text_inputs texts;
-    const char *tokenizer; /* a path, as tokenizer_open takes it; NULL: each byte is a token, of type uint8 */
+    const char *tokenizer; /* as tokenizer_open takes it; NULL: each byte is a token (uint8; with append_end uint16) */
     const char *key;       /* of JSON lines */
     bool sentences;        /* each sentence is a sequence; otherwise each document is */
     bool append_end;       /* the tokenizer's end-of-document token after each document */

@@ -138,7 +138,7 @@ static void mask_text(const struct samples *s, struct draws *draws, int a, int b
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* `first` is the sample's first token. */
+/* `first` is the position of the sample's first token in the data. */
 static int separate_documents(const struct samples *s, uint64_t first, const struct sample *into, struct error *err)
 {
     /* The same memory: element i is read as a flag and then overwritten with a start. */

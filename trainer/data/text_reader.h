@@ -24,7 +24,7 @@ struct text_inputs {
     int count;
     bool raw;                          /* all are one document, whatever their names and contents */
     bool json_input;                   /* all but *.txt are JSON lines, whatever their names */
-    void (*notice)(const char *line);  /* of the first JSON lines not named .jsonl or .json; may be NULL */
+    void (*notice)(const char *line);  /* about the form of a text, or about the tokenizer; may be NULL */
     const volatile sig_atomic_t *stop; /* fails with CODE_STOPPED when this is not 0; may be NULL */
 };
 

@@ -22,7 +22,7 @@ enum hang_state {
     HANG_RUNNING, /* waiting if record.waiting_since is not 0, otherwise doing what record.phase names */
     HANG_STOPPED, /* by SIGSTOP, a terminal or a debugger */
     HANG_DEAD,    /* its process ended without announcing it */
-    HANG_ABORTED, /* a signal ends it, or it, or a library in it, has called abort or exit: possibly since a peer was lost */
+    HANG_ABORTED, /* a signal ends it, or it has called abort or exit (or a library has): a lost peer may be why */
     HANG_ENDING, /* it is ending, or has ended after announcing it */
     HANG_STATES
 };
@@ -129,8 +129,9 @@ int hang_records_publish(const char *dir, int publisher, const struct hang_rank 
 int hang_published(const char *dir, bool *published, int world, struct error *err);
 
 /*
- * Reads what these ranks have published, and replaces the records and hosts. A rank that is dead for one of them is
- * dead. A file that cannot be read, is damaged or of another version is skipped.
+ * Reads what these ranks have published, and replaces the records and hosts. A rank that one of them reports as dead is
+ * dead, unless its own node reports that it is ending. Skips a file that cannot be read, is damaged or has another
+ * version.
  */
 void hang_collect(const char *dir, const bool *published, struct hang_rank *ranks, int world);
 

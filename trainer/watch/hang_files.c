@@ -182,7 +182,7 @@ int hang_raise_alarm(const char *dir, struct error *err)
 
     snprintf(parent, sizeof parent, "%s", dir);
     slash = strrchr(parent, '/');
-    if (slash && slash > parent) { /* checkpoint.dir may not exist before the first checkpoint */
+    if (slash && slash > parent) { /* checkpoint.dir: run_claim_start makes it after the watchdog has started */
         *slash = '\0';
         mkdir(parent, 0777);
     }

@@ -61,6 +61,6 @@ bool recorder_must_add_comm(const struct recorder_slot *comm);
 void recorder_enter(struct record_op *op, const struct recorder_slot *comm, enum record_kind kind, int peer,
                     const char *unit, const char *data);
 void recorder_wait_begin(const struct record_op *op); /* the rank begins to wait for it */
-void recorder_leave(const struct record_op *op);      /* it has finished */
+void recorder_leave(const struct record_op *op);      /* the wait has ended, also by failure; or the start failed */
 
 #endif

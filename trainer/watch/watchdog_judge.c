@@ -103,9 +103,9 @@ static int publish_report(const struct watchdog_config *config, const struct han
 }
 
 /*
- * Finds the cause from all published records, or from this node's if `published` is NULL. 1 if this rank's report is
- * the one that is used; 0 if another rank has written one first, or if no rank is dead or stopped and this is not
- * `final`.
+ * Finds the cause from all published records, or from this node's if `published` is NULL. Returns 1 if this rank's
+ * report is the one that is used. Returns 0 if another rank has written one first, or if this is not `final` and the
+ * verdict names no dead or stopped rank. Returns -1 with *err.
  */
 static int judge_records(const struct watchdog_config *config, const bool *published, bool final,
                          struct record_cause *cause, struct error *err)
