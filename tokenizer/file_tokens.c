@@ -65,25 +65,6 @@ int file_tokens_take_json(json_t *root, token_taker take, void *arg, struct erro
                : error_set(err, CODE_DATA, "model.vocab must be an object of tokens and ids, or a list");
 }
 
-static int read_json(const char *path, int (*take_root)(json_t *, token_taker, void *, struct error *),
-                     token_taker take, void *arg, struct error *err)
-{
-    json_t *root = foreign_json_read(path, TOKENIZER_FILE_MOST, err);
-    int result = root ? 0 : -1;
-
-    if (root && take_root(root, take, arg, err) < 0)
-        result = error_prefix(err, "%s", path);
-    json_decref(root);
-    return result;
-}
-
-int file_tokens_read_added(const char *path, token_taker take, void *arg, struct error *err)
-{
-    char file[PATH_MAX];
-
-    return tokenizer_neighbour(path, "added_tokens.json", file) < 0 ? 0 : read_json(file, take_object, take, arg, err);
-}
-
 /* ---- vocab.txt: a token a line ----------------------------------------------------------------------------------- */
 
 size_t file_line(const char **text, const char *end)
@@ -201,21 +182,36 @@ int file_tokens_take_pieces(const char *model, size_t bytes, token_taker take, v
 int file_tokens_read(const struct tokenizer_files *files, token_taker take, void *arg, struct error *err)
 {
     const char *path = files->paths[0];
-    size_t bytes;
-    char *text;
+    bool is_json = files->layout == LAYOUT_JSON || files->layout == LAYOUT_PAIR;
+    json_t *root = is_json ? foreign_json_read(path, TOKENIZER_FILE_MOST, err) : NULL;
+    size_t bytes = 0;
+    char *text = is_json ? NULL : text_read_file(path, TOKENIZER_FILE_MOST, &bytes, err);
     int result;
 
-    if (files->layout == LAYOUT_JSON || files->layout == LAYOUT_PAIR)
-        return read_json(path, files->layout == LAYOUT_JSON ? file_tokens_take_json : take_object, take, arg, err);
-    text = text_read_file(path, TOKENIZER_FILE_MOST, &bytes, err);
-    if (!text)
+    if (!root && !text)
         return -1;
-    if (files->layout == LAYOUT_LINES)
-        result = take_lines(path, text, bytes, take, arg, err);
-    else if ((result = file_tokens_take_pieces(text, bytes, take, arg, err)) < 0)
+    if (files->layout == LAYOUT_JSON)
+        result = file_tokens_take_json(root, take, arg, err);
+    else if (files->layout == LAYOUT_PAIR)
+        result = take_object(root, take, arg, err);
+    else if (files->layout == LAYOUT_MODEL)
+        result = file_tokens_take_pieces(text, bytes, take, arg, err);
+    else
+        result = take_lines(path, text, bytes, take, arg, err); /* names the line, too */
+    if (result < 0 && files->layout != LAYOUT_LINES)
         error_prefix(err, "%s", path);
+    json_decref(root);
     free(text);
     return result;
+}
+
+int file_tokens_read_added(const char *path, token_taker take, void *arg, struct error *err)
+{
+    struct tokenizer_files added = {.layout = LAYOUT_PAIR};
+
+    return tokenizer_neighbour(path, "added_tokens.json", added.paths[0]) < 0
+               ? 0
+               : file_tokens_read(&added, take, arg, err);
 }
 
 /* ---- special tokens ---------------------------------------------------------------------------------------------- */
