@@ -146,7 +146,7 @@ float *zero_grad_begin(struct zero *zero, int unit)
     struct zero_unit *u = &zero->unit[unit];
 
     if (zero->first && !zero->config.reduce_every_micro_batch && zero->config.grad_dtype == DTYPE_F32) {
-        u->current_micro_grad = (float *)u->grad;
+        u->current_micro_grad = u->grad;
     } else if (u->own_micro_grad) {
         while (is_in_flight(zero, u)) /* the previous micro-batch's gradients are still being sent */
             finish_oldest(zero);
@@ -191,16 +191,16 @@ void zero_grad_ready(struct zero *zero, int unit)
         keep_rounded(zero, u);
         return;
     }
-    if (u->current_micro_grad != (float *)u->grad) {
-        zero->k->accumulate(zero->dev, (float *)u->grad, DTYPE_F32, u->current_micro_grad, u->unit->count);
+    if (u->current_micro_grad != u->grad) {
+        zero->k->accumulate(zero->dev, u->grad, DTYPE_F32, u->current_micro_grad, u->unit->count);
         release_micro_grad(zero, u->current_micro_grad);
     }
     if (!zero->last)
         return;
     if (zero->config.dp > 1)
-        start_reduce(zero, u, (float *)u->grad);
+        start_reduce(zero, u, u->grad);
     else if (u->host_grad && !is_tied(zero, u))
-        offload_gradients(zero, u->host_grad, (float *)u->grad, u->unit->count);
+        offload_gradients(zero, u->host_grad, u->grad, u->unit->count);
 }
 
 /* ---- around a step ---- */

@@ -61,7 +61,7 @@ struct zero_unit {
     char *param;   /* ZeRO stages 0 to 2: whole; 3: the shard */
     float *master; /* [state_count], may lie in param */
     float *exp_avg, *exp_avg_sq;
-    char *grad;            /* of config.grad_dtype; whole, or the shard: see grad_first */
+    void *grad;            /* of config.grad_dtype; whole, or the shard: see grad_first */
     float *host_grad;      /* [state_count] */
     float *own_micro_grad; /* its own buffer of a micro-batch's gradients; NULL for blocks: zero.micro_grad_slots[] */
     float *current_micro_grad; /* the buffer in use (zero_grad_begin): grad, own_micro_grad or a slot's */
@@ -145,7 +145,7 @@ static inline bool zero_sums_on_host(const struct zero_config *effective)
 /* Element `index` of the unit in u->grad. */
 static inline char *zero_grad_at(const struct zero *zero, const struct zero_unit *u, size_t index)
 {
-    return u->grad + (index - u->size.grad_first) * dtype_size(zero->config.grad_dtype);
+    return (char *)u->grad + (index - u->size.grad_first) * dtype_size(zero->config.grad_dtype);
 }
 
 /* The type and the address of the sums of this rank's shard; in ZeRO stage 0 on the device, also with offload. */
