@@ -55,9 +55,10 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
 int stage_directory_check(const struct directory *stage, struct error *err)
 {
     char real[PATH_MAX], name[32];
+    struct stat info;
 
     snprintf(name, sizeof name, "/muster-%u-", (unsigned)geteuid());
-    if (file_exists(stage, STAGE_USERS) ||
+    if (file_exists(stage, STAGE_USERS) || (fstat(stage->fd, &info) == 0 && info.st_nlink == 0) ||
         (realpath(stage->path, real) && strncmp(strrchr(real, '/'), name, strlen(name)) == 0))
         return 0;
     return error_set(err, CODE_USAGE, "%s: is not a staging directory: its name does not begin with muster-%u-",

@@ -40,7 +40,8 @@ struct staged_save {
  */
 int stage_directory_open(struct directory *stage, const char *path, bool make, struct error *err);
 
-/* Check before anything in it is removed: CODE_USAGE unless it has a stage's name (ckpt_stage_path) or STAGE_USERS. */
+/* Check before anything in it is removed: CODE_USAGE unless it has a stage's name (ckpt_stage_path) or STAGE_USERS, or
+ * was removed since it was opened. */
 int stage_directory_check(const struct directory *stage, struct error *err);
 
 /*

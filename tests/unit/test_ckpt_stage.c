@@ -234,6 +234,24 @@ static void a_restarted_job_adopts(void **state)
     node_destroy(&node);
 }
 
+/* Another drainer may remove a stage that this one has opened. */
+static void one_that_was_removed_meanwhile_is_no_error(void **state)
+{
+    struct directory stage;
+    char path[512], real[512];
+    struct error err;
+
+    (void)state;
+    scratch_create(path, "/tmp");
+    assert_int_equal(mkdir(join(real, path, "any"), 0700), 0);
+    assert_int_equal(stage_directory_open(&stage, real, false, &err), 0);
+    assert_int_equal(stage_directory_check(&stage, &err), -1); /* its name is no stage's */
+    rmdir(real);
+    assert_int_equal(stage_directory_check(&stage, &err), 0);
+    directory_close(&stage);
+    scratch_destroy(path);
+}
+
 /* The service ends with the stage: closed and drained, nothing of it is left. */
 static void closed_is_removed(void **state)
 {
@@ -419,6 +437,7 @@ int main(void)
         cmocka_unit_test(nobody_drains),
         cmocka_unit_test(others_directories_are_refused),
         cmocka_unit_test(a_restarted_job_adopts),
+        cmocka_unit_test(one_that_was_removed_meanwhile_is_no_error),
         cmocka_unit_test(closed_is_removed),
         cmocka_unit_test(a_partners_copy_is_drained),
         cmocka_unit_test(a_partners_copy_is_drained_when_nothing_moves),
