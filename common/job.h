@@ -98,7 +98,7 @@ struct job {
     struct {
         enum dtype compute;        /* of activations, and of parameters in matrix products */
         enum dtype reduce;         /* of gradients summed between ranks: fp32, or the same as compute */
-        enum dtype gradients;      /* of the sums of gradients that a rank keeps: likewise */
+        enum dtype gradients;      /* of the sums of gradients that a rank keeps: fp32, or the same as compute */
         bool tf32;                 /* GPUs may make fp32 products in TF32 */
         double loss_scale;         /* constant; 0 is dynamic with fp16, and none (1) otherwise */
         double loss_scale_start;   /* initial dynamic scale */
