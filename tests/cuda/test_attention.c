@@ -37,7 +37,7 @@ static void check_forward(struct device *dev, const struct attention_case *x, st
     attention_forward_on(dev, x, &b);
     assert_int_equal(device_status(dev, &(struct error){0}), 0);
     attention_reference_forward(x, qkv, out, lse);
-    attention_expect_rows("out", b.out, out, x->head_size);
+    attention_expect_rows("out", b.out, out, x->head_size, 1);
     attention_expect_lse(b.lse, lse, rows, size);
 }
 
@@ -49,7 +49,7 @@ static void check_backward(struct device *dev, const struct attention_case *x, s
     attention_backward_on(dev, x, &b);
     assert_int_equal(device_status(dev, &(struct error){0}), 0);
     attention_reference_backward(x, qkv, out, dout, dqkv);
-    attention_expect_rows("dqkv", b.dqkv, dqkv, x->head_size);
+    attention_expect_rows("dqkv", b.dqkv, dqkv, x->head_size, 1);
 }
 
 static void check_case(enum dtype dtype, const struct attention_case *x)
@@ -263,11 +263,11 @@ static void check_cpu(enum dtype dtype, const struct attention_case *x)
     dev = open_device();
     b = attention_make(dev, dtype, x, 1);
     attention_forward_on(dev, x, &b);
-    attention_expect_rows("out", b.out, out, x->head_size);
+    attention_expect_rows("out", b.out, out, x->head_size, 1);
     for (size_t i = 0; i < b.out.count; i++)
         tensor_set(b.out, i, out[i]);
     attention_backward_on(dev, x, &b);
-    attention_expect_rows("dqkv", b.dqkv, dqkv, x->head_size);
+    attention_expect_rows("dqkv", b.dqkv, dqkv, x->head_size, 1);
     finish_device(dev);
     free(out);
     free(dqkv);

@@ -77,7 +77,7 @@ static const struct {
     double each, whole;
 } tolerance[] = {[DTYPE_F32] = {1e-4, 1e-6}, [DTYPE_BF16] = {1.6e-2, 4e-3}, [DTYPE_F16] = {2e-3, 5e-4}};
 
-void attention_expect_rows(const char *name, struct tensor got, const double *want, int size)
+void attention_expect_rows(const char *name, struct tensor got, const double *want, int size, int rounded)
 {
     double error = 0, all = root_mean_square(want, got.count);
 
@@ -85,12 +85,12 @@ void attention_expect_rows(const char *name, struct tensor got, const double *wa
         double row = root_mean_square(want + i / (size_t)size * (size_t)size, (size_t)size);
         double difference = tensor_get(got, i) - want[i];
 
-        if (!(fabs(difference) <= tolerance[got.dtype].each * (fabs(want[i]) + row + 0.1 * all)))
+        if (!(fabs(difference) <= rounded * tolerance[got.dtype].each * (fabs(want[i]) + row + 0.1 * all)))
             fail_msg("%s[%zu], of type %d, is %.9g, should be %.9g (rms %.3g, of its row %.3g)", name, i,
                      (int)got.dtype, tensor_get(got, i), want[i], all, row);
         error += difference * difference;
     }
     error = sqrt(error / (double)got.count);
-    if (error > tolerance[got.dtype].whole * all)
+    if (error > rounded * tolerance[got.dtype].whole * all)
         fail_msg("%s, of type %d, is wrong by %.3g of its norm", name, (int)got.dtype, error / all);
 }

@@ -26,9 +26,9 @@ void attention_backward_on(struct device *dev, const struct attention_case *x, c
  * Rows of `size` elements, as a GPU's kernels may make them: scores and sums are fp32 there, but probabilities and
  * their gradients are rounded to the type before the second product. So an element may be wrong by a few roundings of
  * what its row is made of, and the whole, in the Euclidean norm, by about one. Where a row's true values cancel to
- * nothing, what is left is judged by the whole.
+ * nothing, what is left is judged by the whole. `rounded`: 1; or 2 if `want` is rounded too.
  */
-void attention_expect_rows(const char *name, struct tensor got, const double *want, int size);
+void attention_expect_rows(const char *name, struct tensor got, const double *want, int size, int rounded);
 
 /* size: of what a score is the sum of, which may cancel; 1 for operands of size 1. */
 void attention_expect_lse(const float *got, const double *want, size_t count, double size);

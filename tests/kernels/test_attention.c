@@ -125,7 +125,7 @@ static void expect_result(const char *name, struct tensor got, const double *wan
     bool gpu = other_device() && strncmp(other_device(), "cuda", 4) == 0;
 
     if (gpu && got.dtype != DTYPE_F32)
-        attention_expect_rows(name, got, want, size);
+        attention_expect_rows(name, got, want, size, 1);
     else
         expect_rounded(name, got, want, got.count, tolerance);
 }

@@ -30,11 +30,11 @@ static void check_case(enum dtype dtype, const struct attention_case *x, double 
 
     attention_forward_on(dev, x, &b);
     attention_reference_forward(x, qkv, out, lse);
-    attention_expect_rows("out", b.out, out, x->head_size);
+    attention_expect_rows("out", b.out, out, x->head_size, 1);
     attention_expect_lse(b.lse, lse, rows, fmax(spread * spread, 1));
     attention_backward_on(dev, x, &b);
     attention_reference_backward(x, qkv, tensor_values(dev, b.out), dout, dqkv);
-    attention_expect_rows("dqkv", b.dqkv, dqkv, x->head_size);
+    attention_expect_rows("dqkv", b.dqkv, dqkv, x->head_size, 1);
     finish_device(dev);
 }
 
