@@ -20,6 +20,11 @@ need() {
     command -v "$1" >/dev/null || skip "$1 is not installed"
 }
 
+# python_has PYTHON MODULE...: without importing them, which takes seconds
+python_has() {
+    "$1" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' "${@:2}" 2>/dev/null
+}
+
 # english FILE: real text, the same everywhere.
 english() {
     if command -v bible >/dev/null; then

@@ -101,7 +101,7 @@ STEP
 
 # bats test_tags=more
 @test "bench/gpu-day --tiny runs whole on the CPU" {
-    /usr/bin/python3 -c 'import torch, numpy' 2>/dev/null || skip "python3-torch is not installed"
+    python_has /usr/bin/python3 torch numpy || skip "python3-torch is not installed"
     run env MUSTER_TEST_DEVICE=cpu BIN="$BUILD" "$TOP/bench/gpu-day" --tiny 240 out
     echo "$output"
     [ "$status" -eq 0 ]

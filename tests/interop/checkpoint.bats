@@ -12,7 +12,7 @@ setup() {
     need mpiexec.mpich
     python=$BUILD/venv/bin/python3 # has the safetensors package
     [ -x "$python" ] || python=/usr/bin/python3
-    "$python" -c 'import torch, numpy' 2>/dev/null || skip "python3-torch is not installed"
+    python_has "$python" torch numpy || skip "python3-torch is not installed"
 }
 
 # check TOLERANCE RANKS SET...: train 30 steps, read the checkpoint, compare its validation loss

@@ -10,7 +10,7 @@ setup_file() {
 }
 
 setup() {
-    /usr/bin/python3 -c 'import torch, numpy' 2>/dev/null || skip "python3-torch is not installed"
+    python_has /usr/bin/python3 torch numpy || skip "python3-torch is not installed"
 }
 
 # compare KIND PRECISION SEEDS LAYERS HEADS SEQ HIDDEN BATCH MICRO_BATCH VOCAB [SET...]

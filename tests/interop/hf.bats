@@ -11,7 +11,7 @@ setup_file() {
 
 setup() {
     python=$BUILD/venv/bin/python3
-    "$python" -c 'import torch, transformers' 2>/dev/null ||
+    python_has "$python" torch transformers ||
         skip "no transformers in build/venv: ./setup --tests gets it from PyPI"
     need mpiexec.mpich
     cd "$BATS_TEST_TMPDIR"

@@ -19,9 +19,11 @@ if __name__ == "__main__":
     del sys.path[0]  # this file's own directory: transformers must not find the safetensors.py in it
 
 import numpy as np
-import torch
-import transformers
-from transformers import GPT2Config, GPT2LMHeadModel, MegatronBertConfig, MegatronBertForPreTraining
+
+if sys.argv[1:2] != ["tokens"]:  # it needs neither, and they take seconds
+    import torch
+    import transformers
+    from transformers import GPT2Config, GPT2LMHeadModel, MegatronBertConfig, MegatronBertForPreTraining
 
 
 def random_model(kind, layers, hidden, heads, seq, vocab):
@@ -170,6 +172,7 @@ def tokenizers(tokenize, *directories):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
+    if sys.argv[1] != "tokens":
+        torch.set_num_threads(1)
     sys.exit({"make": make, "tokens": tokens, "compare": compare, "folders": folders,
               "tokenizers": tokenizers}[sys.argv[1]](*sys.argv[2:]))
