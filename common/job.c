@@ -29,48 +29,7 @@ int job_reader_fail(const struct job_reader *r, struct job_origin at, const char
     return error_prefix(r->err, "%.300s", r->name);
 }
 
-/* Reads text into *config, which the caller destroys in any case. On failure *line is where, and err says why. */
-static int read_settings(config_t *config, const char *text, int *line, struct error *err)
-{
-    char *prepared = job_text_prepare(text, line, err);
-    int status = -1;
-
-    config_init(config);
-    if (!prepared)
-        return -1;
-    if (config_read_string(config, prepared)) {
-        status = 0;
-    } else {
-        *line = config_error_line(config);
-        error_set(err, CODE_CONFIG, "%s here or just before; write name = value; and name = { ... };",
-                  config_error_text(config));
-    }
-    free(prepared);
-    return status;
-}
-
 /* ---- one value --------------------------------------------------------------------------------------------------- */
-
-static const char *setting_kind(const config_setting_t *setting)
-{
-    switch (config_setting_type(setting)) {
-    case CONFIG_TYPE_INT:
-    case CONFIG_TYPE_INT64:
-        return "an integer";
-    case CONFIG_TYPE_FLOAT:
-        return "a fraction";
-    case CONFIG_TYPE_STRING:
-        return "a string";
-    case CONFIG_TYPE_BOOL:
-        return "a boolean";
-    case CONFIG_TYPE_GROUP:
-        return "a group";
-    case CONFIG_TYPE_ARRAY:
-        return "an array";
-    default:
-        return "a list";
-    }
-}
 
 static int fail_type(const struct job_reader *r, const struct job_key *key, struct job_origin at, const char *found)
 {
@@ -201,7 +160,7 @@ static int store_setting(struct job_reader *r, int index, struct job_origin at, 
         return store_number(r, key, at, (double)config_setting_get_int64(setting));
     if (!wants_string && key->type != JOB_KEY_BOOL && integer)
         return store_integer(r, key, at, config_setting_get_int64(setting));
-    return fail_type(r, key, at, setting_kind(setting));
+    return fail_type(r, key, at, job_setting_kind(setting));
 }
 
 /* True if the value is the string itself, without quotes. */
@@ -316,7 +275,7 @@ static int store_group(struct job_reader *r, const config_setting_t *group, cons
         else if (!job_key_is_group(path) && strcmp(path, "environment") != 0)
             status = fail_unknown(r, at, path);
         else if (!config_setting_is_group(setting))
-            status = job_reader_fail(r, at, "%s is %s; it must be a group: %s = { ... };", path, setting_kind(setting),
+            status = job_reader_fail(r, at, "%s is %s; it must be a group: %s = { ... };", path, job_setting_kind(setting),
                                      path);
         else if (strcmp(path, "environment") == 0)
             status = check_environment(r, setting);
@@ -334,7 +293,7 @@ static int store_file(struct job_reader *r, const char *text)
     config_t config;
     int line, status;
 
-    if (read_settings(&config, text, &line, &err) == 0)
+    if (job_text_parse(&config, text, &line, &err) == 0)
         status = store_group(r, config_root_setting(&config), "");
     else
         status = job_reader_fail(r, (struct job_origin){.line = line}, "%s", err.text);
@@ -457,7 +416,7 @@ int job_each_variable(const struct job *job, void (*visit)(const char *name, con
 {
     const config_setting_t *group = NULL;
     config_t config;
-    int line, status = read_settings(&config, job->text, &line, err);
+    int line, status = job_text_parse(&config, job->text, &line, err);
 
     if (status == 0)
         group = config_lookup(&config, "environment");

@@ -123,3 +123,29 @@ fail:
     free(copy);
     return NULL;
 }
+
+int job_text_parse(config_t *config, const char *text, int *line, struct error *err)
+{
+    char *prepared = job_text_prepare(text, line, err);
+    int status = prepared ? 0 : -1;
+
+    config_init(config);
+    if (prepared && !config_read_string(config, prepared)) {
+        *line = config_error_line(config);
+        status = error_set(err, CODE_CONFIG, "%s here or just before; write name = value; and name = { ... };",
+                           config_error_text(config));
+    }
+    free(prepared);
+    return status;
+}
+
+const char *job_setting_kind(const config_setting_t *setting)
+{
+    static const char *const kinds[] = {
+        [CONFIG_TYPE_GROUP] = "a group",    [CONFIG_TYPE_INT] = "an integer",  [CONFIG_TYPE_INT64] = "an integer",
+        [CONFIG_TYPE_FLOAT] = "a fraction", [CONFIG_TYPE_STRING] = "a string", [CONFIG_TYPE_BOOL] = "a boolean",
+        [CONFIG_TYPE_ARRAY] = "an array",   [CONFIG_TYPE_LIST] = "a list",
+    };
+
+    return kinds[config_setting_type(setting)];
+}

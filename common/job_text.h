@@ -7,6 +7,8 @@
 #ifndef MUSTER_COMMON_JOB_TEXT_H
 #define MUSTER_COMMON_JOB_TEXT_H
 
+#include <libconfig.h>
+
 #include "common/error.h"
 
 /* The whole file; to be freed. NULL with CODE_CONFIG, or CODE_IO for memory. */
@@ -18,5 +20,11 @@ char *job_text_read(const char *path, struct error *err);
  * and @include. On failure *line is the line's number.
  */
 char *job_text_prepare(const char *text, int *line, struct error *err);
+
+/* Prepares and parses a text into *config, which the caller destroys in any case. On failure *line is where. */
+int job_text_parse(config_t *config, const char *text, int *line, struct error *err);
+
+/* The type of a setting, for messages: "an integer", "a group", ... */
+const char *job_setting_kind(const config_setting_t *setting);
 
 #endif

@@ -131,18 +131,6 @@ static const struct {
     [CONDITION] = {CONFIG_TYPE_GROUP, "{ ... }"},    [LIST] = {CONFIG_TYPE_LIST, "( { ... }, ... )"},
 };
 
-/* "a string", "an integer", ... */
-static const char *type_name(const config_setting_t *setting)
-{
-    static const char *const names[] = {
-        [CONFIG_TYPE_GROUP] = "a group",    [CONFIG_TYPE_INT] = "an integer",  [CONFIG_TYPE_INT64] = "an integer",
-        [CONFIG_TYPE_FLOAT] = "a fraction", [CONFIG_TYPE_STRING] = "a string", [CONFIG_TYPE_BOOL] = "a boolean",
-        [CONFIG_TYPE_ARRAY] = "an array",   [CONFIG_TYPE_LIST] = "a list",
-    };
-
-    return names[config_setting_type(setting)];
-}
-
 /* The report and errors print each string on one line: no control characters. */
 static int check_string(const struct reader *r, const config_setting_t *setting, const char *key, const char *text)
 {
@@ -167,7 +155,7 @@ static int check_names(const struct reader *r, const struct key *key, const conf
         const char *name = config_setting_get_string(element);
 
         if (!name)
-            return fail_at(r, setting, "%s has %s; it must be %s", key->name, type_name(element), types[NAMES].form);
+            return fail_at(r, setting, "%s has %s; it must be %s", key->name, job_setting_kind(element), types[NAMES].form);
         if (check_string(r, setting, key->name, name) < 0)
             return -1;
         snprintf(quoted, sizeof quoted, "\"%s\"", name);
@@ -198,7 +186,7 @@ static int check_list(const struct reader *r, const struct key *key, const confi
         const config_setting_t *item = config_setting_get_elem(list, i);
 
         if (!config_setting_is_group(item))
-            return fail_at(r, list, "%s has %s; it must be %s", key->name, type_name(item), key->form);
+            return fail_at(r, list, "%s has %s; it must be %s", key->name, job_setting_kind(item), key->form);
         if (check_group(r, key->items, item, key->item) < 0)
             return -1;
     }
@@ -211,7 +199,7 @@ static int check_value(const struct reader *r, const struct key *key, const conf
     long long number;
 
     if (type != types[key->type].type && !(key->type == INTEGER && type == CONFIG_TYPE_INT))
-        return fail_at(r, setting, "%s is %s; it must be %s", key->name, type_name(setting), types[key->type].form);
+        return fail_at(r, setting, "%s is %s; it must be %s", key->name, job_setting_kind(setting), types[key->type].form);
     switch (key->type) {
     case STRING:
         return check_string(r, setting, key->name, config_setting_get_string(setting));
@@ -328,28 +316,12 @@ static int check_profile(const struct reader *r, const config_setting_t *root)
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static int parse_text(const struct reader *r, config_t *config, const char *text)
-{
-    struct error err;
-    int line = 0, status = -1;
-    char *safe = job_text_prepare(text, &line, &err);
-
-    if (!safe)
-        return error_set(r->err, CODE_CONFIG, "%.300s:%d: %s", r->file, line, err.text);
-    if (config_read_string(config, safe))
-        status = check_profile(r, config_root_setting(config));
-    else
-        error_set(r->err, CODE_CONFIG, "%.300s:%d: %s here or just before; write name = value;", r->file,
-                  config_error_line(config), config_error_text(config));
-    free(safe);
-    return status;
-}
-
 struct fabric_profile *fabric_profile_read(enum fabric_layer layer, const char *text, const char *file,
                                            struct error *err)
 {
     struct fabric_profile *profile = calloc(1, sizeof *profile);
     const struct reader reader = {.file = file, .err = err};
+    int line = 0;
 
     if (!profile || !(profile->file = strdup(file))) {
         error_errno(err, CODE_IO, "no memory for %s", file);
@@ -357,8 +329,9 @@ struct fabric_profile *fabric_profile_read(enum fabric_layer layer, const char *
         return NULL;
     }
     profile->layer = layer;
-    config_init(&profile->config);
-    if (parse_text(&reader, &profile->config, text) == 0) {
+    if (job_text_parse(&profile->config, text, &line, err) < 0) {
+        error_prefix(err, "%.300s:%d", file, line);
+    } else if (check_profile(&reader, config_root_setting(&profile->config)) == 0) {
         const config_setting_t *priority = fabric_member(profile, "priority");
 
         profile->name = fabric_string(config_root_setting(&profile->config), "name");

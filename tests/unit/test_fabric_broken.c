@@ -105,7 +105,8 @@ static void a_broken_profile_is_skipped_and_told(void **state)
     assert_int_equal(mkdir("z.cfg", 0700), 0);
     assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, ".", NULL, keep, &count), 2);
     assert_int_equal(count, 5);
-    assert_string_equal(complaints[0], "./b.cfg:1: syntax error here or just before; write name = value;");
+    assert_string_equal(complaints[0],
+                        "./b.cfg:1: syntax error here or just before; write name = value; and name = { ... };");
     assert_string_equal(complaints[1], "./c.cfg: a zero byte; a profile is text");
     assert_string_equal(complaints[2], "./d.cfg: larger than 262144 bytes");
     assert_string_equal(complaints[3], "./e.cfg:1: the name \"A\" is already used by ./a.cfg; choose another");
