@@ -114,14 +114,19 @@ int job_data_parse(struct job_data *data, const char *text, struct error *err)
     return measure_parts(data, err);
 }
 
-/* The fewest digits that read back the same; integers in full. */
-static void format_weight(char *text, size_t size, double weight)
+/* Appends "weight prefix", the weight with the fewest digits that read back the same; integers in full. */
+static int append_set(char *text, size_t *used, double weight, const char *prefix, struct error *err)
 {
-    for (int digits = weight >= 1e6 && weight < 1e15 ? 15 : 6; digits <= 17; digits++) {
-        snprintf(text, size, "%.*g", digits, weight);
-        if (strtod(text, NULL) == weight)
-            return;
-    }
+    int digits = weight >= 1e6 && weight < 1e15 ? 15 : 6;
+    char number[32];
+
+    do
+        snprintf(number, sizeof number, "%.*g", digits, weight);
+    while (strtod(number, NULL) != weight && ++digits <= 17);
+    *used += (size_t)snprintf(text + *used, JOB_DATA_SIZE - *used, "%s%s %s", *used ? " " : "", number, prefix);
+    if (*used < JOB_DATA_SIZE)
+        return 0;
+    return error_set(err, CODE_CONFIG, "too long with all its prefixes; at most %d bytes", JOB_DATA_SIZE - 1);
 }
 
 int job_data_format(const struct job_data *data, char *text, struct error *err)
@@ -132,15 +137,9 @@ int job_data_format(const struct job_data *data, char *text, struct error *err)
         strcpy(text, data->count ? data->sets[0].prefix : "");
         return 0;
     }
-    for (int i = 0; i < data->count; i++) {
-        char weight[32];
-
-        format_weight(weight, sizeof weight, data->sets[i].weight);
-        used +=
-            (size_t)snprintf(text + used, JOB_DATA_SIZE - used, "%s%s %s", i ? " " : "", weight, data->sets[i].prefix);
-        if (used >= JOB_DATA_SIZE)
-            return error_set(err, CODE_CONFIG, "too long with all its prefixes; at most %d bytes", JOB_DATA_SIZE - 1);
-    }
+    for (int i = 0; i < data->count; i++)
+        if (append_set(text, &used, data->sets[i].weight, data->sets[i].prefix, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -153,7 +152,6 @@ static int append_element(const config_setting_t *element, char *text, size_t *u
 {
     const config_setting_t *weight = config_setting_get_member(element, "weight");
     const char *prefix = NULL;
-    char number[32];
 
     if (!config_setting_is_group(element))
         return error_set(err, CODE_CONFIG, "an element of the list is not a group; " ELEMENT);
@@ -170,13 +168,10 @@ static int append_element(const config_setting_t *element, char *text, size_t *u
                          "\"%.200s\" has blanks, which separate the sets of a blend; rename the files", prefix);
     if (!weight || !config_setting_is_number(weight))
         return error_set(err, CODE_CONFIG, "the data set %.200s has no weight that is a number; " ELEMENT, prefix);
-    format_weight(number, sizeof number,
-                  config_setting_type(weight) == CONFIG_TYPE_FLOAT ? config_setting_get_float(weight)
-                                                                   : (double)config_setting_get_int64(weight));
-    *used += (size_t)snprintf(text + *used, JOB_DATA_SIZE - *used, "%s%s %s", *used ? " " : "", number, prefix);
-    if (*used >= JOB_DATA_SIZE)
-        return error_set(err, CODE_CONFIG, "too long with all its prefixes; at most %d bytes", JOB_DATA_SIZE - 1);
-    return 0;
+    return append_set(text, used,
+                      config_setting_type(weight) == CONFIG_TYPE_FLOAT ? config_setting_get_float(weight)
+                                                                       : (double)config_setting_get_int64(weight),
+                      prefix, err);
 }
 
 int job_data_from_list(const config_setting_t *list, char *text, int *lines, struct error *err)

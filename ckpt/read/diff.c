@@ -14,6 +14,7 @@
 
 #include "ckpt/format/pieces.h"
 #include "ckpt/read/checkpoint.h"
+#include "common/dtype.h"
 
 #define WINDOW ((uint64_t)16 << 20) /* elements: 64 MiB a checkpoint */
 
@@ -42,14 +43,6 @@ static void report_difference(struct diff *diff, const char *tensor, const char 
         diff->differ(tensor, kind, reason, diff->arg);
 }
 
-static float as_float(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* All of the tensor has been compared: report its differences. */
 static void finish_tensor(struct diff *diff)
 {
@@ -60,7 +53,7 @@ static void finish_tensor(struct diff *diff)
                  "%" PRIu64 " of %" PRIu64 " elements differ, first element %" PRIu64 ": %.9g (%08" PRIx32
                  ") and %.9g (%08" PRIx32 ")",
                  diff->count, box_elements(diff->tensor->shape, diff->tensor->ndim), diff->first,
-                 (double)as_float(diff->values[0]), diff->values[0], (double)as_float(diff->values[1]),
+                 (double)float_of_bits(diff->values[0]), diff->values[0], (double)float_of_bits(diff->values[1]),
                  diff->values[1]);
         report_difference(diff, diff->tensor->name, diff->kind, reason);
     }
