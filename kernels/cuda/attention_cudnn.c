@@ -2,9 +2,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cuda/cudnn_graph.h"
-#include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 
 /* What a plan depends on. Compared as bytes: no padding. */
@@ -14,30 +14,34 @@ struct shape {
     enum dtype dtype;
 };
 
-struct attention_cudnn {
-    struct cudnn cudnn;
-    cudnnHandle_t handle; /* NULL until a shape needs it */
-    struct cache *graphs; /* of struct cudnn_graph * by struct shape; NULL: cuDNN does not compute that shape */
+/* A run has some dozens of shapes: none is ever dropped. */
+struct attention_plan {
+    struct attention_plan *older;
+    struct shape shape;
+    struct cudnn_graph *graph; /* NULL: cuDNN does not compute that shape */
 };
 
-static void destroy_graph(void *value, void *arg)
-{
-    struct cudnn_graph **graph = value;
-    struct device *dev = arg;
-    struct error err = {0};
-
-    if (cudnn_graph_destroy(*graph, &err) < 0)
-        device_fail(dev, err.code, "%s", err.text);
-}
+struct attention_cudnn {
+    struct cudnn cudnn;
+    cudnnHandle_t handle;         /* NULL until a shape needs it */
+    struct attention_plan *plans; /* the newest */
+};
 
 void attention_cudnn_close(struct device *dev)
 {
     struct attention_cudnn *attention = device_cuda(dev)->attention;
+    struct attention_plan *plan;
+    struct error err = {0};
     cudnnStatus_t status;
 
     if (!attention)
         return;
-    cache_destroy(attention->graphs, destroy_graph, dev);
+    while ((plan = attention->plans)) {
+        attention->plans = plan->older;
+        if (cudnn_graph_destroy(plan->graph, &err) < 0)
+            device_fail(dev, err.code, "%s", err.text);
+        free(plan);
+    }
     if (attention->handle) {
         status = attention->cudnn.cudnnDestroy(attention->handle);
         if (status != CUDNN_STATUS_SUCCESS)
@@ -56,8 +60,7 @@ int attention_cudnn_load(struct device *dev, struct error *err)
     attention = device_cuda(dev)->attention = error_calloc(1, sizeof *attention, err);
     if (!attention)
         return -1;
-    attention->graphs = cache_create(sizeof(struct shape), sizeof(struct cudnn_graph *), err);
-    if (attention->graphs && cudnn_load(&attention->cudnn, err) == 0)
+    if (cudnn_load(&attention->cudnn, err) == 0)
         return 0;
     attention_cudnn_close(dev);
     return -1;
@@ -100,18 +103,20 @@ static const struct cudnn_graph *graph_of(struct device *dev, const struct atten
     struct attention_cudnn *attention = device_cuda(dev)->attention;
     struct shape shape = {
         call->pairs / call->heads, call->heads, call->seq, call->head_size, call->causal, backward, call->dtype};
-    struct cudnn_graph **graph = cache_find(attention->graphs, &shape);
-    struct error err = {0};
+    struct attention_plan *plan = attention->plans;
 
-    if (graph)
-        return *graph;
-    graph = cache_add(attention->graphs, &shape, &err);
-    if (!graph) {
-        device_fail(dev, err.code, "attention: %s", err.text);
+    while (plan && memcmp(&plan->shape, &shape, sizeof shape) != 0)
+        plan = plan->older;
+    if (plan)
+        return plan->graph;
+    plan = calloc(1, sizeof *plan);
+    if (!plan) {
+        device_fail(dev, CODE_IO, "attention: no memory");
         return NULL;
     }
-    *graph = make_graph(attention, &shape, call);
-    return *graph;
+    *plan = (struct attention_plan){attention->plans, shape, make_graph(attention, &shape, call)};
+    attention->plans = plan;
+    return plan->graph;
 }
 
 static bool is_suited(const struct device *dev, const struct attention_call *call)

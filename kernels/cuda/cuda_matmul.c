@@ -1,19 +1,70 @@
-#include "kernels/cuda/cuda_matmul.h"
-
+/*
+ * cuda_matmul.c - matmul through cuBLASLt.
+ *
+ * matmul_call.h defines the call of cuBLASLt for a matmul. cuda_matmul looks up the call's shape, or
+ * asks cuBLASLt's heuristic for its best algorithm, and runs that. The heuristic's answer depends on the shape alone,
+ * so all ranks and resumed runs get the same bits. If cuBLASLt has no algorithm with the fused epilogue, or refuses to
+ * run it, cuda_matmul computes the plain product, and a kernel of our own applies the epilogue.
+ *
+ * Algorithms that add partial sums in the output's type, or in place, are never taken; those that split k add in fp32,
+ * in a fixed order. fp32 products are not rounded to TF32, unless device_allow_tf32 allows it.
+ *
+ * Column sums are computed by a kernel of our own: cuBLASLt's epilogue for them (BGRADA) was not faster on an H200.
+ */
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/cache.h"
+#include "common/library.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/matmul_call.h"
 
-bool matmul_ok(struct device *dev, cublasStatus_t status, const char *doing)
+/* cuBLASLt, opened with the device. MUSTER_CUBLASLT in the environment names another file. */
+#define CUBLASLT_FUNCTIONS(f)                                                                                          \
+    f(cublasLtCreate) f(cublasLtDestroy) f(cublasLtGetVersion) f(cublasLtGetStatusName) f(cublasLtMatmul)              \
+        f(cublasLtMatmulAlgoGetHeuristic) f(cublasLtMatmulDescCreate) f(cublasLtMatmulDescDestroy)                     \
+            f(cublasLtMatmulDescSetAttribute) f(cublasLtMatrixLayoutCreate) f(cublasLtMatrixLayoutDestroy)             \
+                f(cublasLtMatmulPreferenceCreate) f(cublasLtMatmulPreferenceDestroy)                                   \
+                    f(cublasLtMatmulPreferenceSetAttribute)
+
+struct cublaslt {
+    CUBLASLT_FUNCTIONS(LIBRARY_MEMBER)
+};
+
+/* All about matmuls of one shape. A run has some dozens of shapes: none is ever dropped, and looking through them takes
+ * less time than a launch. */
+struct matmul_choice {
+    struct matmul_choice *older;
+    struct matmul_call call;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t first, second, d;
+    cublasLtMatmulAlgo_t algorithm;
+    bool found; /* false: cuBLASLt has no algorithm for this shape, or does not run it */
+};
+
+struct matmul_state {
+    struct cublaslt lt;
+    cublasLtHandle_t handle;
+    struct matmul_choice *choices; /* the newest */
+};
+
+/* The addresses of one matmul's operands: d = first * second + beta * d. */
+struct matmul_operands {
+    const void *first, *second;
+    void *d, *workspace;
+};
+
+/* Whether a call of cuBLASLt succeeded; if not, the device fails. */
+static bool matmul_ok(struct device *dev, cublasStatus_t status, const char *doing)
 {
     if (status == CUBLAS_STATUS_SUCCESS)
         return cuda_ok(dev, 0, doing);
     device_fail(dev, CODE_INTERNAL, "cuda: %s: %s", doing, device_cuda(dev)->matmul->lt.cublasLtGetStatusName(status));
     return false;
 }
+
+#define LT_OK(dev, call) matmul_ok(dev, call, #call)
 
 #define TEXT(x)  TEXT_(x)
 #define TEXT_(x) #x
@@ -34,16 +85,13 @@ int cuda_matmul_open(struct device *dev, struct error *err)
     device_cuda(dev)->matmul = state;
     if (!state)
         return error_errno(err, CODE_IO, "cuda device");
-    state->choices = cache_create(sizeof(struct matmul_call), sizeof(struct matmul_choice), err);
-    if (!state->choices || library_load(&library, names, sizeof names / sizeof *names, &state->lt, err) < 0)
+    if (library_load(&library, names, sizeof names / sizeof *names, &state->lt, err) < 0)
         return -1;
     return matmul_ok(dev, state->lt.cublasLtCreate(&state->handle), "cublasLtCreate") ? 0 : device_status(dev, err);
 }
 
-static void destroy_choice(void *value, void *arg)
+static void destroy_choice(struct device *dev, struct matmul_choice *choice)
 {
-    struct matmul_choice *choice = value;
-    struct device *dev = arg;
     const struct cublaslt *lt = &device_cuda(dev)->matmul->lt;
 
     if (choice->desc)
@@ -54,15 +102,20 @@ static void destroy_choice(void *value, void *arg)
         LT_OK(dev, lt->cublasLtMatrixLayoutDestroy(choice->second));
     if (choice->d)
         LT_OK(dev, lt->cublasLtMatrixLayoutDestroy(choice->d));
+    free(choice);
 }
 
 void cuda_matmul_close(struct device *dev)
 {
     struct matmul_state *state = device_cuda(dev)->matmul;
+    struct matmul_choice *choice;
 
     if (!state)
         return;
-    cache_destroy(state->choices, destroy_choice, dev);
+    while ((choice = state->choices)) {
+        state->choices = choice->older;
+        destroy_choice(dev, choice);
+    }
     if (state->handle)
         LT_OK(dev, state->lt.cublasLtDestroy(state->handle));
     free(state);
@@ -189,20 +242,22 @@ static bool ask_heuristic(struct device *dev, struct matmul_choice *choice)
 static struct matmul_choice *choice_for(struct device *dev, const struct matmul *op, bool fuse)
 {
     struct matmul_state *state = device_cuda(dev)->matmul;
-    struct matmul_choice *choice;
+    struct matmul_choice *choice = state->choices;
     struct matmul_call call;
-    struct error err = {0};
 
     matmul_call_of(&call, op, fuse);
-    choice = cache_find(state->choices, &call);
+    while (choice && memcmp(&choice->call, &call, sizeof call) != 0)
+        choice = choice->older;
     if (choice)
         return set_epilogue_pointers(dev, choice, op) ? choice : NULL;
-    choice = cache_add(state->choices, &call, &err);
+    choice = calloc(1, sizeof *choice);
     if (!choice) {
-        device_fail(dev, err.code, "cuda: matmul: %s", err.text);
+        device_fail(dev, CODE_IO, "cuda: matmul: no memory");
         return NULL;
     }
+    choice->older = state->choices;
     choice->call = call;
+    state->choices = choice;
     if (describe_call(dev, choice) && describe_matrix(dev, &choice->first, &call.first) &&
         describe_matrix(dev, &choice->second, &call.second) && describe_matrix(dev, &choice->d, &call.d) &&
         set_dummy_pointers(dev, choice) && ask_heuristic(dev, choice) && set_epilogue_pointers(dev, choice, op))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/library.h"
 #include "kernels/cuda/arena.h"
 
 /*
@@ -26,9 +27,8 @@
     f(cuMemAddressReserve) f(cuMemAddressFree) f(cuMemCreate) f(cuMemRelease) f(cuMemMap) f(cuMemUnmap)                \
         f(cuMemSetAccess) f(cuMemGetAllocationGranularity)
 
-#define MEMBER(name) __typeof__(&(name)) name;
 struct driver {
-    DRIVER_FUNCTIONS(MEMBER)
+    DRIVER_FUNCTIONS(LIBRARY_MEMBER)
 };
 
 struct piece {
