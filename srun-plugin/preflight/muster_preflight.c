@@ -4,7 +4,6 @@
  *
  * It always ends: each check is bounded in time, and an alarm ends a check that hangs in a library or a file system.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,8 +17,9 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/option.h"
 #include "common/job.h"
+#include "common/library.h"
+#include "common/option.h"
 #include "config.h"
 #include "srun-plugin/node/node.h"
 #include "srun-plugin/node/sysfs.h"
@@ -171,35 +171,26 @@ enum { NVML_SUCCESS = 0, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1, NVML_VOLATILE_E
 
 typedef struct nvml_device *nvml_device; /* opaque */
 
+/* The members of struct nvml, in their order. */
+static const char *const nvml_names[] = {"nvmlInit_v2",
+                                         "nvmlShutdown",
+                                         "nvmlErrorString",
+                                         "nvmlDeviceGetCount_v2",
+                                         "nvmlDeviceGetUUID",
+                                         "nvmlDeviceGetHandleByIndex_v2",
+                                         "nvmlDeviceGetTotalEccErrors",
+                                         "nvmlDeviceGetRemappedRows"};
+
 struct nvml {
     int (*init)(void);
     int (*shutdown)(void);
+    const char *(*explain)(int code);
     int (*count)(unsigned *count);
-    int (*handle)(unsigned index, nvml_device *device);
     int (*uuid)(nvml_device device, char *text, unsigned size);
+    int (*handle)(unsigned index, nvml_device *device);
     int (*ecc)(nvml_device device, int type, int counter, unsigned long long *errors);
     int (*rows)(nvml_device device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed);
-    const char *(*explain)(int code);
 };
-
-/* A function that this driver does not have is not asked. POSIX wants dlsym's result to fit a function's pointer. */
-static void find_symbol(void *library, const char *name, void *function)
-{
-    *(void **)function = dlsym(library, name);
-}
-
-static bool find_all(void *library, struct nvml *nvml)
-{
-    find_symbol(library, "nvmlInit_v2", &nvml->init);
-    find_symbol(library, "nvmlShutdown", &nvml->shutdown);
-    find_symbol(library, "nvmlDeviceGetCount_v2", &nvml->count);
-    find_symbol(library, "nvmlDeviceGetHandleByIndex_v2", &nvml->handle);
-    find_symbol(library, "nvmlDeviceGetUUID", &nvml->uuid);
-    find_symbol(library, "nvmlDeviceGetTotalEccErrors", &nvml->ecc);
-    find_symbol(library, "nvmlDeviceGetRemappedRows", &nvml->rows);
-    find_symbol(library, "nvmlErrorString", &nvml->explain);
-    return nvml->init && nvml->shutdown && nvml->count && nvml->handle && nvml->explain;
-}
 
 static void check_device(const struct nvml *nvml, unsigned index)
 {
@@ -213,13 +204,11 @@ static void check_device(const struct nvml *nvml, unsigned index)
         write_finding("problem", "GPU %u: the driver cannot reach it: %s", index, nvml->explain(rc));
         return;
     }
-    if (nvml->uuid)
-        nvml->uuid(device, name, sizeof name);
-    if (nvml->ecc &&
-        nvml->ecc(device, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, &errors) == NVML_SUCCESS && errors)
+    nvml->uuid(device, name, sizeof name);
+    if (nvml->ecc(device, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, &errors) == NVML_SUCCESS && errors)
         write_finding("problem", "GPU %u (%s): %llu uncorrected memory errors since its driver was loaded", index, name,
                       errors);
-    if (!nvml->rows || nvml->rows(device, &corrected, &uncorrected, &pending, &failed) != NVML_SUCCESS)
+    if (nvml->rows(device, &corrected, &uncorrected, &pending, &failed) != NVML_SUCCESS)
         return; /* before Ampere there are none */
     if (failed)
         write_finding("problem", "GPU %u (%s): a row of its memory could not be remapped: replace the GPU", index,
@@ -234,26 +223,23 @@ static void check_device(const struct nvml *nvml, unsigned index)
  */
 static void check_nvml(void)
 {
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    struct nvml nvml = {0};
+    static const struct library library = {"NVML", "MUSTER_NVML", "libnvidia-ml.so.1", "450"};
+    struct nvml nvml;
     unsigned count = 0;
     int rc;
 
-    if (!library)
+    if (library_load(&library, nvml_names, sizeof nvml_names / sizeof *nvml_names, &nvml, NULL) < 0)
         return;
-    if (find_all(library, &nvml)) {
-        rc = nvml.init();
-        /* The library also lies on nodes without a GPU, where no driver is loaded. */
-        if (rc == NVML_SUCCESS) {
-            if (nvml.count(&count) == NVML_SUCCESS)
-                for (unsigned i = 0; i < count; i++)
-                    check_device(&nvml, i);
-            nvml.shutdown();
-        } else if (access("/proc/driver/nvidia", F_OK) == 0) {
-            write_finding("note", "NVIDIA's driver does not answer: %s", nvml.explain(rc));
-        }
+    rc = nvml.init();
+    /* The library also lies on nodes without a GPU, where no driver is loaded. */
+    if (rc == NVML_SUCCESS) {
+        if (nvml.count(&count) == NVML_SUCCESS)
+            for (unsigned i = 0; i < count; i++)
+                check_device(&nvml, i);
+        nvml.shutdown();
+    } else if (access("/proc/driver/nvidia", F_OK) == 0) {
+        write_finding("note", "NVIDIA's driver does not answer: %s", nvml.explain(rc));
     }
-    dlclose(library);
 }
 
 /* ---- the program ------------------------------------------------------------------------------------------------- */
