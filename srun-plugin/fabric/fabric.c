@@ -203,13 +203,11 @@ static int read_conf(struct file_variables *variables, const char *path, struct 
 
 int fabric_conf_read(struct file_variables *variables, const char *conf_file, const char *home, struct error *err)
 {
-    char path[PATH_MAX];
+    char in_home[PATH_MAX];
+    const char *path = conf_file && conf_file[0] ? conf_file : home ? in_home : NULL;
 
-    if (conf_file && conf_file[0])
-        snprintf(path, sizeof path, "%s", conf_file);
-    else
-        snprintf(path, sizeof path, "%s/.nccl.conf", home ? home : "");
-    if (((conf_file && conf_file[0]) || home) && read_conf(variables, path, err) < 0)
+    snprintf(in_home, sizeof in_home, "%s/.nccl.conf", home ? home : "");
+    if (path && read_conf(variables, path, err) < 0)
         return -1;
     return read_conf(variables, "/etc/nccl.conf", err);
 }

@@ -91,9 +91,7 @@ int node_read_rdma(struct node *node, const char *root)
 
 /* ---- network interfaces ------------------------------------------------------------------------------------------ */
 
-/* ARPHRD_ETHER and ARPHRD_INFINIBAND of linux/if_arp.h. */
-#define TYPE_ETHERNET   1
-#define TYPE_INFINIBAND 32
+#define TYPE_ETHERNET 1 /* ARPHRD_ETHER of linux/if_arp.h */
 
 /* "unknown": the driver does not report its link, as those of loopback, tunnels and some virtual machines. */
 static bool read_up(const char *root, const char *name)

@@ -146,20 +146,13 @@ static void add_threads(struct env_maker *maker, const struct task *task)
     add_variable(maker, "OMP_NUM_THREADS", why, "%" PRIu32, threads);
 }
 
-/* Slurm leaves SLURM_RESTART_COUNT unset on a job's first run. */
-static void add_restart_count(struct env_maker *maker)
-{
-    char count[32];
-
-    if (!maker->reader->lookup("SLURM_RESTART_COUNT", count, sizeof count, maker->reader->arg))
-        snprintf(count, sizeof count, "0");
-    add_variable(maker, "MUSTER_RESTART_COUNT", "times the job was requeued", "%s", count);
-}
-
 bool env_plan(const struct task *task, struct env_reader *reader, struct env_list *plan)
 {
     struct env_maker maker = {.plan = plan, .reader = reader};
+    char restarts[32];
 
+    if (!reader->lookup("SLURM_RESTART_COUNT", restarts, sizeof restarts, reader->arg))
+        strcpy(restarts, "0"); /* Slurm leaves it unset on a job's first run */
     add_variable(&maker, "RANK", "Slurm's number of the task (SLURM_PROCID)", "%" PRIu32, task->rank);
     add_variable(&maker, "WORLD_SIZE", "ranks of the step", "%" PRIu32, task->ranks);
     add_variable(&maker, "LOCAL_RANK", "its place on the node", "%" PRIu32, task->local_rank);
@@ -174,7 +167,7 @@ bool env_plan(const struct task *task, struct env_reader *reader, struct env_lis
     if (task->stages)
         add_variable(&maker, "MUSTER_STAGE", "directories that slurmd's epilog searches for saves", "%s", task->stages);
     add_variable(&maker, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
-    add_restart_count(&maker);
+    add_variable(&maker, "MUSTER_RESTART_COUNT", "times the job was requeued", "%s", restarts);
     add_variable(&maker, PLUGIN_VERSION_NAME, "the plugin's release, for --muster-preflight", "%s", PACKAGE_VERSION);
     /* By default CUDA counts the fastest GPU first; LOCAL_RANK would not be the GPU beside the rank's cores and NIC. */
     if (task->sees_nvidia)
@@ -422,18 +415,14 @@ static int make_plan(struct making *making, struct error *err)
 struct rank_plan *rank_plan_create(const struct rank_request *request, struct error *err)
 {
     struct rank_plan *plan = error_calloc(1, sizeof *plan, err);
-    struct making *making = error_calloc(1, sizeof *making, err);
-    int rc = -1;
+    struct making making = {.request = request, .plan = plan};
 
-    if (plan && making) {
-        plan->task = request->task;
-        if (request->affinity_known)
-            plan->task.bound_cpus = cpus_count(&request->affinity.own);
-        *making = (struct making){.request = request, .plan = plan};
-        rc = make_plan(making, err);
-    }
-    free(making);
-    if (rc == 0)
+    if (!plan)
+        return NULL;
+    plan->task = request->task;
+    if (request->affinity_known)
+        plan->task.bound_cpus = cpus_count(&request->affinity.own);
+    if (make_plan(&making, err) == 0)
         return plan;
     rank_plan_destroy(plan);
     return NULL;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/mesh.h"
 #include "common/text.h"
 #include "srun-plugin/node/bind.h"
 #include "srun-plugin/place/order.h"
@@ -23,29 +24,6 @@ static void __attribute__((format(printf, 2, 3))) print_line(FILE *out, const ch
     va_end(args);
     error_tame(line);
     fprintf(out, "%s\n", line);
-}
-
-char *report_ranks(const uint32_t *ranks, size_t count, char *text, size_t size)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (size_t first = 0, last; first < count; first = last + 1) {
-        char run[32];
-
-        for (last = first; last + 1 < count && ranks[last + 1] == ranks[last] + 1; last++)
-            ;
-        if (first == last)
-            snprintf(run, sizeof run, "%s%" PRIu32, first ? "," : "", ranks[first]);
-        else
-            snprintf(run, sizeof run, "%s%" PRIu32 "-%" PRIu32, first ? "," : "", ranks[first], ranks[last]);
-        if (used + strlen(run) + sizeof "..." > size) {
-            snprintf(text + used, size - used, "...");
-            break;
-        }
-        used += (size_t)snprintf(text + used, size - used, "%s", run);
-    }
-    return text;
 }
 
 /* The width of a column that holds this text, too. */
@@ -264,7 +242,7 @@ static const char *path_of(const struct order *order, size_t node, char *path, s
 
 static void print_nodes(const struct step_layout *layout, const struct order *order, FILE *out)
 {
-    char ranks[512], path[256];
+    char path[256];
     int names = (int)strlen("node"), paths = (int)strlen("switch");
 
     for (size_t i = 0; i < layout->node_count; i++) {
@@ -274,9 +252,11 @@ static void print_nodes(const struct step_layout *layout, const struct order *or
     print_line(out, "  %-*s  %-*s  ranks", paths, "switch", names, "node");
     for (size_t i = 0; i < layout->node_count; i++) {
         const struct layout_node *node = &layout->nodes[i];
+        char *ranks = rank_map_text((const int *)node->ranks, (int)node->rank_count, NULL);
 
-        print_line(out, "  %-*s  %-*s  %s", paths, path_of(order, i, path, sizeof path), names, node->name,
-                   report_ranks(node->ranks, node->rank_count, ranks, sizeof ranks));
+        print_line(out, "  %-*s  %-*s  %.500s", paths, path_of(order, i, path, sizeof path), names, node->name,
+                   ranks ? ranks : "?");
+        free(ranks);
     }
 }
 

@@ -31,7 +31,4 @@ void report_node(const char *name, const char *ranks, const struct node *node, c
 /* Every variable of a rank with its value and its source, and the notes of fabric profiles. */
 void report_variables(const struct rank_plan *plan, bool json, FILE *out);
 
-/* "0-3,8,10-11" into text. What does not fit ends in "...". Returns text. */
-char *report_ranks(const uint32_t *ranks, size_t count, char *text, size_t size);
-
 #endif

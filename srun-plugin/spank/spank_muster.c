@@ -248,9 +248,7 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
 
 int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 {
-    (void)spank;
-    (void)argc;
-    (void)argv;
+    (void)spank, (void)argc, (void)argv;
     if (plugin.request.on && spank_context() == S_CTX_LOCAL)
         srun_check(&plugin);
     if (plugin.request.on && spank_context() == S_CTX_ALLOCATOR)
@@ -260,8 +258,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 
 int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
 {
-    (void)argc;
-    (void)argv;
+    (void)argc, (void)argv;
     if (plugin.request.on)
         srun_step(&plugin, spank);
     return 0;
@@ -269,8 +266,7 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char *argv[])
 
 int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
 {
-    (void)argc;
-    (void)argv;
+    (void)argc, (void)argv;
     if (plugin.request.on)
         step_node(&plugin, spank);
     return 0;
@@ -278,8 +274,7 @@ int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
 
 int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
 {
-    (void)argc;
-    (void)argv;
+    (void)argc, (void)argv;
     if (plugin.request.on)
         step_task(&plugin, spank);
     return 0;
@@ -287,9 +282,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
 
 int slurm_spank_exit(spank_t spank, int argc, char *argv[])
 {
-    (void)spank;
-    (void)argc;
-    (void)argv;
+    (void)spank, (void)argc, (void)argv;
     if (plugin.request.on && spank_context() == S_CTX_LOCAL)
         srun_end(&plugin);
     return 0;

@@ -416,12 +416,12 @@ void step_task(struct plugin *plugin, spank_t spank)
                                     .user_binds = plugin->plan.user_binds,
                                     .step_known = plugin->plan.step_known,
                                     .cpus_are_cores = plugin->plan.cpus_are_cores,
+                                    .job_nodes = job_nodes(spank, get_item(spank, S_JOB_NNODES)),
                                     .job = &plugin->plan.variables,
                                     .conf = &plugin->node.conf,
                                     .files = fabric_find_file,
                                     .environment = env_of_task,
                                     .environment_arg = spank};
-    request.job_nodes = job_nodes(spank, request.task.nodes);
     request.task.job_file = job_file = task_job_file(plugin, spank);
     if (env_of_task("LD_LIBRARY_PATH", library_path, sizeof library_path, spank))
         request.files_arg = library_path;

@@ -10,7 +10,6 @@
 
 #include "config.h"
 #include "srun-plugin/spank/rank_plan.h"
-#include "srun-plugin/spank/report.h"
 
 /* An environment: "NAME=value" strings, ended by NULL. */
 static bool look_up(const char *name, char *value, size_t size, void *arg)
@@ -235,18 +234,6 @@ static void takes_the_port_that_srun_found(void **state)
     expect("MASTER_PORT", "12345", ENV_FROM_MUSTER);
 }
 
-static void writes_runs_of_ranks(void **state)
-{
-    static const uint32_t ranks[] = {0, 1, 2, 3, 8, 10, 11};
-    char text[64], small[12];
-
-    (void)state;
-    assert_string_equal(report_ranks(ranks, 7, text, sizeof text), "0-3,8,10-11");
-    assert_string_equal(report_ranks(ranks, 1, text, sizeof text), "0");
-    assert_string_equal(report_ranks(ranks, 0, text, sizeof text), "");
-    assert_string_equal(report_ranks(ranks, 7, small, sizeof small), "0-3,8...");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,7 +247,6 @@ int main(void)
         cmocka_unit_test(threads_are_what_the_step_gives),
         cmocka_unit_test(counts_restarts),
         cmocka_unit_test(takes_the_port_that_srun_found),
-        cmocka_unit_test(writes_runs_of_ranks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
