@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "common/safetensors.h"
 
 #include <endian.h>
@@ -10,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/foreign/foreign_json.h"
 #include "common/io.h"

@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "ckpt/file/file.h"
 
 #include <dirent.h>

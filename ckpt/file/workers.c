@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "ckpt/file/workers.h"
 
 #include "common/thread.h"

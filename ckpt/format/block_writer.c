@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "ckpt/format/block_writer.h"
 
 #include <errno.h>

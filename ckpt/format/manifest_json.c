@@ -3,8 +3,6 @@
  * member that occurs twice is refused. If the checksum is right, an unknown or missing member means that another
  * release wrote the file.
  */
-#include "config.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

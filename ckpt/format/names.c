@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "ckpt/format/names.h"
 
 #include <inttypes.h>

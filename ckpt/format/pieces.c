@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "ckpt/format/pieces.h"
 
 #include <inttypes.h>

@@ -1,6 +1,4 @@
 /* hf_config.c - Hugging Face's config.json: what it must have for an import, and what an export has. */
-#include "config.h"
-
 #include <math.h>
 #include <string.h>
 

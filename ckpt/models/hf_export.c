@@ -1,7 +1,5 @@
 /* hf_export.c - a checkpoint's parameters as Hugging Face's model; see hf.h. */
 
-#include "config.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,5 @@
 /* hf_files.c - reads Hugging Face's .safetensors files and JSON; see hf_internal.h. */
 
-#include "config.h"
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

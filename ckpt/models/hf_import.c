@@ -1,7 +1,5 @@
 /* hf_import.c - a model of Hugging Face's as a checkpoint of step 0; see hf.h. */
 
-#include "config.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>

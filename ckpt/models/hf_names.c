@@ -1,6 +1,4 @@
 /* hf_names.c - names and shapes: the differences between Hugging Face's models and muster's. See hf.h. */
-#include "config.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

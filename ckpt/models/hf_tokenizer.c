@@ -1,6 +1,4 @@
 /* hf_tokenizer.c - a tokenizer's files in an exported folder, and the ids of its special tokens. See hf_internal.h. */
-#include "config.h"
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "ckpt/models/rewrite.h"
 
 #include <inttypes.h>

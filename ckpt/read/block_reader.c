@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "ckpt/read/checkpoint.h"
 
 #include <errno.h>

@@ -5,8 +5,6 @@
  * blocks, and a window of one small tensor would read 4 MiB a kind for it.
  */
 
-#include "config.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,4 @@
 /* open.c - opens a checkpoint, checks its shards against the manifest, and returns its contents. */
-#include "config.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

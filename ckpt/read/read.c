@@ -1,6 +1,4 @@
 /* read.c - ckpt_read: from any mesh into any other. checkpoint.h describes the plan. */
-#include "config.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

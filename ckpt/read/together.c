@@ -10,8 +10,6 @@
  * windows of a few blocks. The memory has room for two windows. In step s each process reads the blocks of window s
  * whose reader it is, and copies from window s - 1. A step ends when all processes have finished it.
  */
-#include "config.h"
-
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,4 @@
 /* muster-ckpt.c - the program muster-ckpt: its command line, and what its commands (tool_*.c) share. */
-#include "config.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

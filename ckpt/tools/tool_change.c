@@ -1,6 +1,4 @@
 /* tool_change.c - the commands that write or remove checkpoints: reshard, export, import, prune, rm. */
-#include "config.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

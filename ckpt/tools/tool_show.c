@@ -1,6 +1,4 @@
 /* tool_show.c - the commands that only read: show, list, verify and diff checkpoints. */
-#include "config.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

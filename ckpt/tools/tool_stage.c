@@ -1,6 +1,4 @@
 /* tool_stage.c - the commands about saves in a node's memory: status and reclaim. */
-#include "config.h"
-
 #include <dirent.h>
 #include <grp.h>
 #include <inttypes.h>

@@ -1,6 +1,5 @@
 #include "kernels/cuda/cuda_attention.h"
 
-#include <limits.h>
 #include <math.h>
 
 #include "kernels/cuda/cuda.h"

@@ -6,8 +6,6 @@
 #ifndef MUSTER_SRUN_PLUGIN_REPORT_H
 #define MUSTER_SRUN_PLUGIN_REPORT_H
 
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "srun-plugin/place/order.h"
