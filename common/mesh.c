@@ -111,11 +111,11 @@ static int read_run(const char **text, int world, int *map, char *taken, int *co
 int rank_map_parse(const char *text, int world, int *map, struct error *err)
 {
     const char *at = text;
-    char *taken = calloc((size_t)world, 1);
+    char *taken = error_calloc((size_t)world, 1, err);
     int count = 0, rc = -1;
 
     if (!taken)
-        return error_errno(err, CODE_IO, "no memory for the order of %d ranks", world);
+        return -1;
     for (;; at++) {
         if (read_run(&at, world, map, taken, &count, err) < 0) {
             error_prefix(err, "the rank map, character %td", at - text + 1);

@@ -149,9 +149,8 @@ static int parse_entries(struct safetensors *st, json_t *root, struct error *err
     const char *name;
     json_t *value;
 
-    st->entries = calloc(json_object_size(root) + 1, sizeof *st->entries);
-    if (!st->entries)
-        return error_errno(err, CODE_IO, "header of %zu tensors", json_object_size(root));
+    if (!(st->entries = error_calloc(json_object_size(root) + 1, sizeof *st->entries, err)))
+        return -1;
     json_object_foreach(root, name, value)
     {
         if (strcmp(name, "__metadata__") == 0) {
@@ -248,10 +247,8 @@ int safetensors_read(struct safetensors *st, int fd, struct error *err)
         return -1;
     if (header_length(first, (uint64_t)info.st_size, &length, err) < 0)
         return -1;
-    header = malloc(8 + length);
-    if (!header)
-        return error_errno(err, CODE_IO, "a header of %" PRIu64 " bytes", length);
-    if (read_start(fd, header, 8 + length, err) == 0)
+    header = error_calloc(1, 8 + length, err);
+    if (header && read_start(fd, header, 8 + length, err) == 0)
         result = safetensors_parse(st, header, 8 + length, (uint64_t)info.st_size, err);
     free(header);
     return result;
@@ -333,9 +330,8 @@ static int frame_header(const char *text, size_t start, void **header, size_t *b
     if (total - 8 > SAFETENSORS_MAX_HEADER)
         return error_set(err, CODE_INTERNAL, "a header of %zu bytes, the limit is %d", total - 8,
                          SAFETENSORS_MAX_HEADER);
-    out = malloc(total);
-    if (!out)
-        return error_errno(err, CODE_IO, "a header of %zu bytes", total);
+    if (!(out = error_calloc(1, total, err)))
+        return -1;
     memset(out, ' ', total);
     memcpy(out, &prefix, sizeof prefix);
     memcpy(out + 8, text, length);

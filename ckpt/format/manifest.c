@@ -140,26 +140,23 @@ static int copy_tables(struct manifest *part, const struct ckpt_save *save, stru
  * header_crc, and allocates block_crcs. */
 static int make_header(struct manifest *part, void **header, struct error *err)
 {
-    struct safetensors_entry *entries = calloc(part->nkinds, sizeof *entries);
+    struct safetensors_entry *entries = error_calloc(part->nkinds, sizeof *entries, err);
     const char *metadata[] = {"format", "muster-shard", NULL};
     struct manifest_shard *shard = part->shard;
     size_t bytes = 0;
-    int result;
+    int result = -1;
 
-    shard->block_crcs = calloc(shard->layout.blocks + 1, sizeof *shard->block_crcs);
-    if (!entries || !shard->block_crcs) {
-        free(entries);
-        return error_errno(err, CODE_IO, "header of shard %d", part->part);
-    }
-    for (size_t k = 0; k < part->nkinds; k++)
+    shard->block_crcs = error_calloc(shard->layout.blocks + 1, sizeof *shard->block_crcs, err);
+    for (size_t k = 0; entries && k < part->nkinds; k++)
         entries[k] = (struct safetensors_entry){part->kinds[k], "F32", 1, {shard->layout.elements}, 0, 0};
-    result = safetensors_layout(entries, part->nkinds, metadata, SHARD_ALIGN, SHARD_ALIGN, header, &bytes, err);
+    if (entries && shard->block_crcs)
+        result = safetensors_layout(entries, part->nkinds, metadata, SHARD_ALIGN, SHARD_ALIGN, header, &bytes, err);
+    if (result == 0) {
+        shard->data_offset = bytes;
+        shard->header_crc = crc32c(0, *header, bytes);
+    }
     free(entries);
-    if (result < 0)
-        return -1;
-    shard->data_offset = bytes;
-    shard->header_crc = crc32c(0, *header, bytes);
-    return 0;
+    return result;
 }
 
 struct manifest *manifest_create_part(const struct ckpt_save *save, void **header, struct error *err)

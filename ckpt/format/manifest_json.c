@@ -193,17 +193,23 @@ char *manifest_encode(const struct manifest *manifest, size_t *bytes, struct err
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-static int decode_kinds(struct manifest *manifest, json_t *root, struct error *err)
+/* A member that is an array; gives *items room for *count elements of `size` bytes, all zeros. */
+static json_t *take_array(json_t *object, const char *key, void *items, size_t *count, size_t size, struct error *err)
 {
     json_t *array;
 
-    if (json_get_array(root, "kinds", &array, err) < 0)
-        return -1;
-    manifest->kinds = calloc(json_array_size(array) + 1, sizeof *manifest->kinds);
-    if (!manifest->kinds)
-        return error_errno(err, CODE_IO, "kinds");
-    manifest->nkinds = json_array_size(array);
-    for (size_t k = 0; k < manifest->nkinds; k++) {
+    if (json_get_array(object, key, &array, err) < 0 ||
+        !(*(void **)items = error_calloc(json_array_size(array) + 1, size, err)))
+        return NULL;
+    *count = json_array_size(array);
+    return array;
+}
+
+static int decode_kinds(struct manifest *manifest, json_t *root, struct error *err)
+{
+    json_t *array = take_array(root, "kinds", &manifest->kinds, &manifest->nkinds, sizeof *manifest->kinds, err);
+
+    for (size_t k = 0; array && k < manifest->nkinds; k++) {
         const char *kind = json_string_value(json_array_get(array, k));
 
         if (!kind)
@@ -212,7 +218,7 @@ static int decode_kinds(struct manifest *manifest, json_t *root, struct error *e
         if (!manifest->kinds[k])
             return error_errno(err, CODE_IO, "kinds");
     }
-    return 0;
+    return array ? 0 : -1;
 }
 
 static int decode_number(json_t *value, uint64_t *out)
@@ -254,20 +260,13 @@ static int decode_tensor(struct ckpt_tensor *tensor, json_t *value, struct error
 
 static int decode_tensors(struct manifest *manifest, json_t *root, struct error *err)
 {
-    json_t *array;
+    json_t *array =
+        take_array(root, "tensors", &manifest->tensors, &manifest->ntensors, sizeof *manifest->tensors, err);
 
-    if (json_get_array(root, "tensors", &array, err) < 0)
-        return -1;
-    if (json_array_size(array) > UINT32_MAX)
-        return error_set(err, CODE_DATA, "more than 2^32 tensors");
-    manifest->tensors = calloc(json_array_size(array) + 1, sizeof *manifest->tensors);
-    if (!manifest->tensors)
-        return error_errno(err, CODE_IO, "a table of %zu tensors", json_array_size(array));
-    manifest->ntensors = json_array_size(array);
-    for (size_t i = 0; i < manifest->ntensors; i++)
+    for (size_t i = 0; array && i < manifest->ntensors; i++)
         if (decode_tensor(&manifest->tensors[i], json_array_get(array, i), err) < 0)
             return error_prefix(err, "tensor %zu", i);
-    return 0;
+    return array ? 0 : -1;
 }
 
 /* [tensor, first, count] or [tensor, first, count, [start], [shape]] */
@@ -295,19 +294,13 @@ static int decode_piece(const struct manifest *manifest, struct ckpt_piece *piec
 static int decode_pieces(const struct manifest *manifest, struct manifest_shard *shard, json_t *object,
                          struct error *err)
 {
-    json_t *array;
+    json_t *array = take_array(object, "pieces", &shard->pieces, &shard->npieces, sizeof *shard->pieces, err);
 
-    if (json_get_array(object, "pieces", &array, err) < 0)
-        return -1;
-    shard->pieces = calloc(json_array_size(array) + 1, sizeof *shard->pieces);
-    if (!shard->pieces)
-        return error_errno(err, CODE_IO, "%zu pieces", json_array_size(array));
-    shard->npieces = json_array_size(array);
-    for (size_t p = 0; p < shard->npieces; p++)
+    for (size_t p = 0; array && p < shard->npieces; p++)
         if (decode_piece(manifest, &shard->pieces[p], json_array_get(array, p)) < 0)
             return error_set(err, CODE_DATA, "piece %zu must be [tensor, first, count] or these and [start], [shape]",
                              p);
-    return 0;
+    return array ? 0 : -1;
 }
 
 /* The checksums of the blocks of a shard that has a layout. */
@@ -319,9 +312,8 @@ static int decode_blocks(struct manifest_shard *shard, json_t *object, struct er
 
     if (!text || json_string_length(value) % 8 != 0)
         return error_set(err, CODE_DATA, "\"block_crc32c\" must be a string of 8 hexadecimal digits a block");
-    shard->block_crcs = calloc(blocks + 1, sizeof *shard->block_crcs);
-    if (!shard->block_crcs)
-        return error_errno(err, CODE_IO, "checksums of %zu blocks", blocks);
+    if (!(shard->block_crcs = error_calloc(blocks + 1, sizeof *shard->block_crcs, err)))
+        return -1;
     for (size_t b = 0; b < blocks; b++) {
         uint64_t crc;
 
@@ -381,9 +373,8 @@ static int decode_files(struct manifest *manifest, json_t *files, struct error *
 
     if (json_array_size(files) != count)
         return error_set(err, CODE_DATA, "\"files\" has %zu, must have %zu", json_array_size(files), count);
-    manifest->shard = calloc(count, sizeof *manifest->shard);
-    if (!manifest->shard)
-        return error_errno(err, CODE_IO, "%zu shards", count);
+    if (!(manifest->shard = error_calloc(count, sizeof *manifest->shard, err)))
+        return -1;
     for (size_t i = 0; i < count; i++) {
         json_t *object = json_array_get(files, i);
 

@@ -259,12 +259,9 @@ static int match_tensors(struct importing *importing, const struct model_shape *
     const struct hf_files *files = &importing->files;
     bool prefixed = false;
 
-    importing->layout = hf_layout_create(shape, err);
-    if (!importing->layout)
+    if (!(importing->layout = hf_layout_create(shape, err)) ||
+        !(importing->places = error_calloc(importing->layout->count, sizeof(struct hf_place *), err)))
         return -1;
-    importing->places = calloc(importing->layout->count, sizeof(struct hf_place *));
-    if (!importing->places)
-        return error_errno(err, CODE_IO, "a table of %zu tensors", importing->layout->count);
     for (size_t t = 0; t < importing->layout->count; t++) {
         if (match_tensor(importing, t, err) < 0)
             return -1;

@@ -69,10 +69,8 @@ static int write_shard(void *arg, int worker, size_t shard, struct error *err)
         goto out;
     save.pieces = source.pieces = pieces;
     source.npieces = save.npieces;
-    source.parts = calloc(save.npieces + 1, sizeof *source.parts);
-    if (!source.parts)
-        error_errno(err, CODE_IO, "a list of %zu pieces", save.npieces);
-    else
+    source.parts = error_calloc(save.npieces + 1, sizeof *source.parts, err);
+    if (source.parts)
         result = ckpt_write_shard(&save, err);
 out:
     free(source.parts);

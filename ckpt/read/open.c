@@ -245,11 +245,11 @@ int checkpoint_find_kind(const struct ckpt *ckpt, const char *kind)
 int checkpoint_read_pieces(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *kind,
                            const struct ckpt_piece *pieces, size_t npieces, float *to, struct error *err)
 {
-    void **targets = calloc(npieces + 1, sizeof *targets);
+    void **targets = error_calloc(npieces + 1, sizeof *targets, err);
     int result;
 
     if (!targets)
-        return error_errno(err, CODE_IO, "a list of %zu pieces", npieces);
+        return -1;
     for (size_t p = 0; p < npieces; to += pieces[p++].count)
         targets[p] = to;
     result = ckpt_read(ckpt, tensors, ntensors, &kind, 1, pieces, npieces, targets, err);

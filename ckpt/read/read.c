@@ -77,16 +77,14 @@ static int list_blocks(struct reading *reading, struct error *err)
 {
     if (reading->count)
         qsort(reading->copies, reading->count, sizeof *reading->copies, compare_places);
-    reading->first = calloc(reading->count + 1, sizeof *reading->first);
-    if (!reading->first)
-        return error_errno(err, CODE_IO, "a plan of %zu copies", reading->count);
+    if (!(reading->first = error_calloc(reading->count + 1, sizeof *reading->first, err)))
+        return -1;
     for (size_t i = 0; i < reading->count; i++)
         if (i == 0 || compare_places(&reading->copies[i - 1], &reading->copies[i]) != 0)
             reading->first[reading->blocks++] = i;
     reading->first[reading->blocks] = reading->count;
-    reading->alone = calloc(reading->blocks + 1, sizeof *reading->alone);
-    if (!reading->alone)
-        return error_errno(err, CODE_IO, "a plan of %zu blocks", reading->blocks);
+    if (!(reading->alone = error_calloc(reading->blocks + 1, sizeof *reading->alone, err)))
+        return -1;
     for (reading->nalone = 0; reading->nalone < reading->blocks; reading->nalone++)
         reading->alone[reading->nalone] = reading->nalone;
     return 0;
@@ -98,9 +96,8 @@ static int make_plan(struct reading *reading, const struct ckpt_tensor *tensors,
 {
     const struct manifest *manifest = reading->ckpt->manifest;
 
-    reading->pieces = calloc(npieces + 1, sizeof *reading->pieces);
-    if (!reading->pieces)
-        return error_errno(err, CODE_IO, "a plan of %zu pieces", npieces);
+    if (!(reading->pieces = error_calloc(npieces + 1, sizeof *reading->pieces, err)))
+        return -1;
     for (size_t p = 0; p < npieces; p++) {
         struct ckpt_piece *piece = &reading->pieces[p];
         const struct ckpt_tensor *tensor;

@@ -19,23 +19,19 @@ struct arena {
 /* A hole, in front of `next`. */
 static struct arena_block *create_hole(size_t offset, size_t size, struct arena_block *next, struct error *err)
 {
-    struct arena_block *block = malloc(sizeof *block);
+    struct arena_block *block = error_calloc(1, sizeof *block, err);
 
     if (block)
         *block = (struct arena_block){.offset = offset, .size = size, .next = next};
-    else
-        error_errno(err, CODE_IO, "an arena");
     return block;
 }
 
 struct arena *arena_create(size_t capacity, struct error *err)
 {
-    struct arena *arena = calloc(1, sizeof *arena);
+    struct arena *arena = error_calloc(1, sizeof *arena, err);
 
-    if (!arena) {
-        error_errno(err, CODE_IO, "an arena");
+    if (!arena)
         return NULL;
-    }
     arena->capacity = capacity / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     arena->first = create_hole(0, arena->capacity, NULL, err);
     if (arena->first)

@@ -108,12 +108,10 @@ static int reserve_range(struct device *dev, struct cuda_memory *memory, struct 
 struct cuda_memory *cuda_memory_open(struct device *dev, struct error *err)
 {
     const char *choice = getenv("MUSTER_CUDA_MEMORY");
-    struct cuda_memory *memory = calloc(1, sizeof *memory);
+    struct cuda_memory *memory = error_calloc(1, sizeof *memory, err);
 
-    if (!memory) {
-        error_errno(err, CODE_IO, "cuda device");
+    if (!memory)
         return NULL;
-    }
     memory->stream = device_cuda(dev)->stream;
     memory->is_pinned = choice && strcmp(choice, "pinned") == 0;
     memory->is_separate = memory->is_pinned || (choice && strcmp(choice, "separate") == 0);
@@ -227,14 +225,12 @@ static void *from_arena(struct cuda_memory *memory, size_t bytes, struct error *
 
 static void *allocate_separately(struct cuda_memory *memory, size_t bytes, struct error *err)
 {
-    struct piece *piece = malloc(sizeof *piece);
+    struct piece *piece = error_calloc(1, sizeof *piece, err);
     void *at = NULL;
     cudaError_t status;
 
-    if (!piece) {
-        error_errno(err, CODE_IO, "cuda device");
+    if (!piece)
         return NULL;
-    }
     if (memory->is_pinned)
         status = cudaHostAlloc(&at, bytes ? bytes : 1, cudaHostAllocDefault);
     else
