@@ -13,83 +13,61 @@ enum meaning { OTHER, MUSTER = 1, PLACES = 2, BINDS = 4, JOBID = 8, INTERACTIVE 
 /* VALUE: in the same argument (--long=x, -sx) or else the next one. MAYBE: in the same argument or none. */
 enum arity { FLAG, VALUE, MAYBE };
 
-static const struct option {
-    const char *name;
-    char letter; /* 0 for none */
+static const struct option_group {
     enum arity arity;
     unsigned meaning;
-    size_t kept; /* the member of struct srun_line that is its value; 0 for none */
-} options[] = {
-    {"muster", 0, MAYBE, MUSTER, offsetof(struct srun_line, file)},
-    {"muster-report", 0, MAYBE, MUSTER, 0},
-    {"muster-preflight", 0, MAYBE, MUSTER, 0},
-    {"cpus-per-task", 'c', VALUE, SHARES, 0},
-    {"tres-per-task", 0, VALUE, SHARES, 0},
-    {"nodes", 'N', VALUE, OTHER, offsetof(struct srun_line, nodes)},
-    {"ntasks", 'n', VALUE, OTHER, offsetof(struct srun_line, tasks)},
-    {"ntasks-per-node", 0, VALUE, OTHER, offsetof(struct srun_line, tasks_per_node)},
-
-    {"distribution", 'm', VALUE, PLACES, 0},
-    {"nodelist", 'w', VALUE, PLACES, 0},
-    {"nodefile", 'F', VALUE, PLACES, 0},
-    {"exclude", 'x', VALUE, PLACES, 0},
-    {"relative", 'r', VALUE, PLACES, 0},
-    {"multi-prog", 0, FLAG, PLACES, 0},
-    {"ntasks-per-core", 0, VALUE, PLACES, 0},
-    {"ntasks-per-gpu", 0, VALUE, PLACES, 0},
-    {"ntasks-per-socket", 0, VALUE, PLACES, 0},
-    {"het-group", 0, VALUE, PLACES, 0},
-    {"jobid", 0, VALUE, JOBID | PLACES, 0},
-    {"constraint", 'C', VALUE, PLACES, 0},
-    {"interactive", 0, FLAG, INTERACTIVE | PLACES, 0},
-    {"test-only", 0, FLAG, PLACES, 0},
-    {"no-allocate", 'Z', FLAG, PLACES, 0},
-
-    {"cpu-bind", 0, VALUE, BINDS, 0},
-    {"cpu_bind", 0, VALUE, BINDS, 0},
-    {"accel-bind", 0, VALUE, BINDS, 0},
-    {"hint", 0, VALUE, BINDS, 0},
-    {"threads-per-core", 0, VALUE, BINDS, 0},
-    {"cores-per-socket", 0, VALUE, BINDS, 0},
-    {"extra-node-info", 'B', VALUE, BINDS, 0},
+    size_t kept;       /* the member of struct srun_line that is the value; 0 for none */
+    const char *names; /* with blanks between; a letter that means the same is behind a comma */
+} groups[] = {
+    {MAYBE, MUSTER, offsetof(struct srun_line, file), "muster"},
+    {MAYBE, MUSTER, 0, "muster-report muster-preflight"},
+    {VALUE, OTHER, offsetof(struct srun_line, nodes), "nodes,N"},
+    {VALUE, OTHER, offsetof(struct srun_line, tasks), "ntasks,n"},
+    {VALUE, OTHER, offsetof(struct srun_line, tasks_per_node), "ntasks-per-node"},
+    {VALUE, SHARES, 0, "cpus-per-task,c tres-per-task"},
+    {VALUE, PLACES, 0,
+     "distribution,m nodelist,w nodefile,F exclude,x relative,r ntasks-per-core ntasks-per-gpu ntasks-per-socket "
+     "het-group constraint,C"},
+    {FLAG, PLACES, 0, "multi-prog test-only no-allocate,Z"},
+    {VALUE, JOBID | PLACES, 0, "jobid"},
+    {FLAG, INTERACTIVE | PLACES, 0, "interactive"},
+    {VALUE, BINDS, 0, "cpu-bind cpu_bind accel-bind hint threads-per-core cores-per-socket extra-node-info,B"},
+    {FLAG, OTHER, 0,
+     "disable-status,X exact label,l overcommit,O overlap preserve-env,E quiet,Q quit-on-interrupt unbuffered,u "
+     "verbose,v"},
+    {VALUE, OTHER, 0,
+     "chdir,D comment cpu-freq cpus-per-gpu deadline epilog error,e export gpu-bind gpu-freq gpus,G gpus-per-node "
+     "gpus-per-task gres gres-flags input,i job-name,J mem mem-bind mem-per-cpu mem-per-gpu mpi msg-timeout network "
+     "open-mode output,o profile prolog qos,q signal slurmd-debug task-epilog task-prolog threads,T time,t tres-bind "
+     "wait,W"},
+    {MAYBE, OTHER, 0, "exclusive immediate,I kill-on-bad-exit,K no-kill,k propagate pty"},
 };
 
-/* The others: their letter, if they have one, is behind a comma. */
-static const char *const plain_options[3][48] = {
-    [FLAG] = {"disable-status,X", "exact", "label,l", "overcommit,O", "overlap", "preserve-env,E", "quiet,Q",
-              "quit-on-interrupt", "unbuffered,u", "verbose,v"},
-    [VALUE] = {"chdir,D",       "comment",     "cpu-freq",    "cpus-per-gpu", "deadline",    "epilog",
-               "error,e",       "export",      "gpu-bind",    "gpu-freq",     "gpus,G",      "gpus-per-node",
-               "gpus-per-task", "gres",        "gres-flags",  "input,i",      "job-name,J",  "mem",
-               "mem-bind",      "mem-per-cpu", "mem-per-gpu", "mpi",          "msg-timeout", "network",
-               "open-mode",     "output,o",    "profile",     "prolog",       "qos,q",       "signal",
-               "slurmd-debug",  "task-epilog", "task-prolog", "threads,T",    "time,t",      "tres-bind",
-               "wait,W"},
-    [MAYBE] = {"exclusive", "immediate,I", "kill-on-bad-exit,K", "no-kill,k", "propagate", "pty"},
-};
+#define GROUPS (sizeof groups / sizeof groups[0])
+
+/* Moves *at to the next name, of *length bytes, and *letter to its letter, 0 for none. False at the end. */
+static bool next_name(const char **at, size_t *length, char *letter)
+{
+    *at += strspn(*at, " ");
+    *length = strcspn(*at, ", ");
+    *letter = (*at)[*length] == ',' ? (*at)[*length + 1] : '\0';
+    return **at;
+}
 
 /* By its letter, or with 0 by its name; NULL if it is unknown. */
-static const struct option *find_option(char letter, const char *name, size_t length)
+static const struct option_group *find_option(char letter, const char *name, size_t length)
 {
-    static const struct option plain[] = {
-        [FLAG] = {.arity = FLAG}, [VALUE] = {.arity = VALUE}, [MAYBE] = {.arity = MAYBE}};
+    size_t own;
+    char own_letter;
 
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (letter ? options[i].letter == letter
-                   : strncmp(options[i].name, name, length) == 0 && !options[i].name[length])
-            return &options[i];
-    for (size_t arity = 0; arity < sizeof plain / sizeof plain[0]; arity++)
-        for (const char *const *entry = plain_options[arity]; *entry; entry++) {
-            size_t own = strcspn(*entry, ",");
-
-            if (letter ? (*entry)[own] && (*entry)[own + 1] == letter
-                       : own == length && strncmp(*entry, name, own) == 0)
-                return &plain[arity];
-        }
+    for (size_t i = 0; i < GROUPS; i++)
+        for (const char *at = groups[i].names; next_name(&at, &own, &own_letter); at += strcspn(at, " "))
+            if (letter ? own_letter == letter : own == length && strncmp(at, name, length) == 0)
+                return &groups[i];
     return NULL;
 }
 
-static void apply_option(struct srun_line *line, const struct option *option, const char *value)
+static void apply_option(struct srun_line *line, const struct option_group *option, const char *value)
 {
     line->muster |= option->meaning & MUSTER;
     line->places |= option->meaning & PLACES;
@@ -105,7 +83,7 @@ static void apply_option(struct srun_line *line, const struct option *option, co
 static size_t read_letters(char *const *argv, size_t left, struct srun_line *line)
 {
     for (const char *at = argv[0] + 1; *at; at++) {
-        const struct option *option = find_option(*at, "", 0);
+        const struct option_group *option = find_option(*at, "", 0);
 
         if (!option)
             return 0;
@@ -127,7 +105,7 @@ static size_t read_letters(char *const *argv, size_t left, struct srun_line *lin
 static size_t read_name(char *const *argv, size_t left, struct srun_line *line)
 {
     const char *name = argv[0] + 2, *equals = strchr(name, '=');
-    const struct option *option = find_option(0, name, equals ? (size_t)(equals - name) : strlen(name));
+    const struct option_group *option = find_option(0, name, equals ? (size_t)(equals - name) : strlen(name));
 
     /* Slurm accepts abbreviations too. Which option they mean depends on options that only Slurm knows. */
     if (!option || (equals && option->arity == FLAG) || (!equals && option->arity == VALUE && left < 2))
@@ -140,14 +118,16 @@ static size_t read_name(char *const *argv, size_t left, struct srun_line *line)
 static bool may_mean(const char *argument, enum meaning meaning)
 {
     const bool name = argument[0] == '-' && argument[1] == '-' && argument[2];
+    size_t own;
+    char letter;
 
     if (argument[0] != '-' || !argument[1])
         return false;
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if ((options[i].meaning & meaning) &&
-            (name ? strncmp(options[i].name, argument + 2, strcspn(argument + 2, "=")) == 0
-                  : options[i].letter == argument[1]))
-            return true;
+    for (size_t i = 0; i < GROUPS; i++)
+        for (const char *at = groups[i].names; next_name(&at, &own, &letter); at += strcspn(at, " "))
+            if ((groups[i].meaning & meaning) &&
+                (name ? strncmp(at, argument + 2, strcspn(argument + 2, "=")) == 0 : letter == argument[1]))
+                return true;
     return false;
 }
 
