@@ -321,13 +321,13 @@ static const char *reason_not_to_bind(const struct rank_request *request)
 {
     const struct node *node = request->view->node;
 
-    if (request->user_binds)
+    if (request->step->user_binds)
         return "the user requested a binding from Slurm";
-    if (!request->step_known)
+    if (!request->step->step_known)
         return "srun's plan of the step did not arrive: the user's options are unknown";
     if (!request->affinity_known)
         return "the kernel does not report this process's CPUs";
-    if (!affinity_is_of_step(&request->affinity.all, node, request->task.node_cpus, request->cpus_are_cores))
+    if (!affinity_is_of_step(&request->affinity.all, node, request->task.node_cpus, request->step->cpus_are_cores))
         return "no cgroup confines the step to its CPUs: they cannot be told from those of other jobs";
     return NULL;
 }
@@ -378,7 +378,7 @@ static int plan_fabric(struct making *making, struct error *err)
     const struct fabric_inputs inputs = {.user = env_of_user,
                                          .user_arg = &making->reader,
                                          .job_file = request->task.job_file,
-                                         .job = request->job,
+                                         .job = &request->step->variables,
                                          .conf = request->conf};
     int rc;
 

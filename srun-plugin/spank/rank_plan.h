@@ -138,12 +138,10 @@ struct rank_request {
     struct task task;             /* bound_* and sees_nvidia are filled in by rank_plan_create */
     const struct node_view *view; /* node->allowed and GPU states are this task's own (node_read_own) */
     struct affinity affinity;
-    bool affinity_known; /* affinity was read */
-    bool user_binds;     /* the user asked Slurm for a binding */
-    bool step_known;     /* srun knew what the user asked for; else nothing is bound */
-    bool cpus_are_cores;
+    bool affinity_known;          /* affinity was read */
+    const struct step_plan *step; /* of srun; `task` has its port, addresses and job file */
     unsigned job_nodes;
-    const struct file_variables *job, *conf; /* variables that the job file sets, and that nccl.conf sets */
+    const struct file_variables *conf; /* variables that nccl.conf sets */
     fabric_has_file *files;
     void *files_arg;
     env_lookup *environment;

@@ -413,11 +413,8 @@ void step_task(struct plugin *plugin, spank_t spank)
     read_nccl_conf(plugin, spank); /* not in step_node: a file system that hangs must hold a task only */
     request = (struct rank_request){.task = describe_task(plugin, spank),
                                     .view = view,
-                                    .user_binds = plugin->plan.user_binds,
-                                    .step_known = plugin->plan.step_known,
-                                    .cpus_are_cores = plugin->plan.cpus_are_cores,
+                                    .step = &plugin->plan,
                                     .job_nodes = job_nodes(spank, get_item(spank, S_JOB_NNODES)),
-                                    .job = &plugin->plan.variables,
                                     .conf = &plugin->node.conf,
                                     .files = fabric_find_file,
                                     .environment = env_of_task,

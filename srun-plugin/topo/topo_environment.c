@@ -81,6 +81,7 @@ static const char *shown_value(const struct env_variable *variable)
 /* As if the step had all CPUs that this process may run on, and no binding was requested. */
 static struct rank_plan *plan_rank(struct environment *environment, uint32_t index, struct error *err)
 {
+    static const struct step_plan step = {.step_known = true};
     const struct environment_request *request = &environment->request;
     const struct cpus *allowed = &environment->view.node->allowed;
     uint32_t local_ranks = (uint32_t)environment->count;
@@ -95,7 +96,7 @@ static struct rank_plan *plan_rank(struct environment *environment, uint32_t ind
         .view = &environment->view,
         .affinity = {.own = *allowed, .all = *allowed},
         .affinity_known = true,
-        .step_known = true,
+        .step = &step,
         .job_nodes = request->nodes,
         .conf = &environment->conf,
         .files = has_file,

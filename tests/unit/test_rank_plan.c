@@ -27,6 +27,7 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
 }
 
 static const char *const nothing[] = {NULL};
+static struct step_plan step = {.step_known = true};
 
 /* Rank 8 + local_rank, the second of two such machines with eight ranks each, its CPUs all the step's. */
 static struct rank_request ask_on(const char *machine, unsigned local_rank)
@@ -44,7 +45,7 @@ static struct rank_request ask_on(const char *machine, unsigned local_rank)
                  .master_address = "n1"},
         .view = &view,
         .affinity_known = true,
-        .step_known = true,
+        .step = &step,
         .job_nodes = 2,
         .environment = look_up,
         .environment_arg = (void *)(uintptr_t)nothing,
@@ -121,19 +122,20 @@ static void muster_binds_only_where_it_may(void **state)
     for (unsigned cpu = 10; cpu < 14; cpu++)
         cpus_add(&few, cpu);
     ask.affinity.own = few;
-    ask.user_binds = true;
+    step.user_binds = true;
     expect_unbound(&ask, "the user requested");
-    ask.user_binds = false;
-    ask.step_known = false;
+    step.user_binds = false;
+    step.step_known = false;
     expect_unbound(&ask, "plan of the step did not arrive");
-    ask.step_known = true;
+    step.step_known = true;
     ask.task.node_cpus /= 2; /* other jobs' CPUs are among those that the kernel would give */
     expect_unbound(&ask, "no cgroup");
-    ask.cpus_are_cores = true; /* two hardware threads a core, of which Slurm counts one: the node is the step's */
+    step.cpus_are_cores = true; /* two hardware threads a core, of which Slurm counts one: the node is the step's */
     ask.affinity.own = ask.affinity.all;
     struct rank_plan *plan = make_plan(&ask);
     assert_true(plan->do_bind);
     rank_plan_destroy(plan);
+    step.cpus_are_cores = false;
 }
 
 static void threads_that_the_user_asked_for_stay(void **state)

@@ -89,7 +89,8 @@ static unsigned pick(unsigned below)
 struct scene {
     struct rank_request ask;
     struct node_view view;
-    struct file_variables job, conf;
+    struct step_plan step;
+    struct file_variables conf;
 };
 
 static bool some_files(const char *name, void *arg)
@@ -188,16 +189,16 @@ static void make_scene(struct scene *scene)
     uint32_t step_nodes = 1 + pick(3);
 
     salt = pick(3);
-    *scene = (struct scene){.view.node = nodes[pick((unsigned)node_count)]};
+    *scene = (struct scene){
+        .view.node = nodes[pick((unsigned)node_count)],
+        .step = {.user_binds = pick(2), .step_known = pick(4), .cpus_are_cores = pick(2)},
+    };
     snprintf(scene->view.route.interface, sizeof scene->view.route.interface, "%s", pick(4) ? "eth0" : "");
     scene->ask = (struct rank_request){.task = make_task(step_nodes, 1 + pick(8)),
                                        .view = &scene->view,
                                        .affinity_known = pick(4),
-                                       .user_binds = pick(2),
-                                       .step_known = pick(4),
-                                       .cpus_are_cores = pick(2),
+                                       .step = &scene->step,
                                        .job_nodes = step_nodes + pick(2),
-                                       .job = &scene->job,
                                        .conf = &scene->conf,
                                        .files = some_files,
                                        .files_arg = &salt,
@@ -206,7 +207,7 @@ static void make_scene(struct scene *scene)
     scene->ask.affinity.own = some_of(&scene->ask.affinity.all);
     make_fabric(scene);
     if (scene->ask.task.job_file)
-        make_job(&scene->job);
+        make_job(&scene->step.variables);
     for (unsigned i = pick(4); i > 0; i--)
         file_variables_add(&scene->conf, names[pick((unsigned)name_count)], "conf", 0, NULL);
 }
@@ -214,7 +215,7 @@ static void make_scene(struct scene *scene)
 static void clear_scene(struct scene *scene)
 {
     fabric_destroy(scene->view.fabric);
-    file_variables_clear(&scene->job);
+    file_variables_clear(&scene->step.variables);
     file_variables_clear(&scene->conf);
 }
 
@@ -254,9 +255,9 @@ static void check(const struct environment *user, const struct environment *now,
         kept++;
     }
     /* and what the job file says wins over nccl.conf and profiles */
-    for (size_t i = 0; i < scene->job.count; i++)
-        if (!get(user, scene->job.items[i].name))
-            assert_string_equal(get(now, scene->job.items[i].name), scene->job.items[i].value);
+    for (size_t i = 0; i < scene->step.variables.count; i++)
+        if (!get(user, scene->step.variables.items[i].name))
+            assert_string_equal(get(now, scene->step.variables.items[i].name), scene->step.variables.items[i].value);
 }
 
 /* ---- random users ------------------------------------------------------------------------------------------------ */
