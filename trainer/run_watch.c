@@ -104,7 +104,7 @@ static int start_watchdog(struct run *run, struct record_file *record, struct li
 
 int run_watch_start(struct run *run, struct error *err)
 {
-    struct record_file *record = recorder_start(comm_size(run->world), err);
+    struct record_file *record = recorder_start(err);
     bool watched = comm_size(run->world) > 1 && run->job->report.hang_seconds > 0;
     struct links *links = NULL;
     struct rank_location self;

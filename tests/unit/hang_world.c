@@ -11,18 +11,14 @@ static void add_comm(struct hang_world *w, int rank, int slot, const char *name,
     c->id = (uint64_t)(1 + slot * 1000 + (slot == WORLD ? 0 : first * 10)); /* the same for all members */
     c->size = count;
     snprintf(c->name, sizeof c->name, "%s", name);
-    w->ranks[rank].members[slot] = calloc((size_t)count, sizeof(int));
-    if (!w->ranks[rank].members[slot])
-        abort();
-    for (int i = 0; i < count; i++)
-        w->ranks[rank].members[slot][i] = first + i * stride;
+    c->members[0] = (struct record_run){first, stride, count};
 }
 
 struct hang_world hang_world(int dp, int tp, int pp)
 {
     struct hang_world w = {.size = dp * tp * pp, .dp = dp, .tp = tp, .pp = pp, .now = 1000000000};
 
-    w.ranks = hang_ranks_create(w.size, NULL);
+    w.ranks = calloc((size_t)w.size, sizeof *w.ranks);
     if (!w.ranks)
         abort();
     for (int rank = 0; rank < w.size; rank++) {
@@ -48,7 +44,7 @@ struct hang_world hang_world(int dp, int tp, int pp)
 
 void hang_world_free(struct hang_world *w)
 {
-    hang_ranks_destroy(w->ranks, w->size);
+    free(w->ranks);
 }
 
 static struct record_peer *peer_of(struct record_comm *c, int rank)

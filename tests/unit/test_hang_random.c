@@ -115,9 +115,12 @@ static bool is_over(const struct hang_world *w, int rank, const struct item *ite
         return item->eager || transfers(w, item->peer, item->comm, rank, false) >= op->sequence;
     if (item->kind == RECORD_RECEIVE)
         return transfers(w, item->peer, item->comm, rank, true) >= op->sequence;
-    for (int i = 0; i < w->ranks[rank].record.comms[item->comm].size; i++)
-        if (w->ranks[w->ranks[rank].members[item->comm][i]].record.comms[item->comm].collectives_entered < op->sequence)
+    for (int i = 0; i < w->ranks[rank].record.comms[item->comm].size; i++) {
+        int member = record_member(&w->ranks[rank].record.comms[item->comm], i);
+
+        if (w->ranks[member].record.comms[item->comm].collectives_entered < op->sequence)
             return false;
+    }
     return true;
 }
 

@@ -53,11 +53,10 @@ static void does_nothing_unless_started(void **state)
 
 static void says_what_is_done(void **state)
 {
-    struct record_file *file = recorder_start(4, &err);
+    struct record_file *file = recorder_start(&err);
     struct recorder_slot comm = {0};
     struct record_op first, second;
     struct flight_record r;
-    int members[4];
 
     (void)state;
     assert_non_null(file);
@@ -91,8 +90,9 @@ static void says_what_is_done(void **state)
     assert_int_equal(r.comms[0].peers[0].rank, 3);
     assert_int_equal(r.comms[0].peers[0].sends, 1);
     assert_int_equal(r.comms[0].peers[0].receives, 0);
-    record_members(file, 0, members, 4);
-    assert_memory_equal(members, everyone, sizeof members);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(record_member(&r.comms[0], i), everyone[i]);
+    assert_int_equal(record_member(&r.comms[0], 4), -1);
 
     usleep(2000);
     recorder_leave(&second);
@@ -110,7 +110,7 @@ static void says_what_is_done(void **state)
 /* The same name and members are the same communicator on every rank, and only they. */
 static void communicators_are_told_apart(void **state)
 {
-    struct record_file *file = recorder_start(4, &err);
+    struct record_file *file = recorder_start(&err);
     struct recorder_slot a = {0}, b = {0}, c = {0};
     const int others[] = {0, 1, 3, 2};
     struct flight_record r;
@@ -126,14 +126,14 @@ static void communicators_are_told_apart(void **state)
     recorder_stop();
 
     /* Another recorder wants to be told again. */
-    file = recorder_start(4, &err);
+    file = recorder_start(&err);
     assert_true(recorder_must_add_comm(&b));
     recorder_stop();
 }
 
 static void is_full_without_harm(void **state)
 {
-    struct record_file *file = recorder_start(4, &err);
+    struct record_file *file = recorder_start(&err);
     struct recorder_slot comms[RECORD_COMMS + 2] = {0};
     struct record_op op;
     struct flight_record r;
@@ -179,7 +179,7 @@ static struct child start_child(bool unlinks)
     assert_int_equal(pipe(pipes), 0);
     child.pid = fork();
     if (child.pid == 0) {
-        struct record_file *file = recorder_start(4, &err);
+        struct record_file *file = recorder_start(&err);
         struct recorder_slot comm = {0};
         struct record_op op;
 
@@ -216,12 +216,11 @@ static void await(const struct process *process, enum process_state state)
 static void outlives_its_process(void **state)
 {
     struct child child = start_child(false);
-    struct record_file *file = record_map(&child.process, 4, &err);
+    struct record_file *file = record_map(&child.process, &err);
     struct flight_record r;
 
     (void)state;
     assert_non_null(file);
-    assert_null(record_map(&child.process, 5, &err)); /* of another world */
     assert_int_equal(process_inspect(&child.process), PROCESS_RUNNING);
     kill(child.pid, SIGSTOP);
     await(&child.process, PROCESS_STOPPED);
@@ -250,7 +249,7 @@ static void what_another_put_there_is_refused_and_hangs_nobody(void **state)
              self.started);
     assert_int_equal(mkfifo(path, 0666), 0);
     alarm(20);
-    assert_null(record_map(&self, 4, &err));
+    assert_null(record_map(&self, &err));
     alarm(0);
     assert_int_equal(unlink(path), 0);
 }
@@ -286,7 +285,7 @@ static void leaves_nothing_behind(void **state)
     assert_false(file_is_there(&unlinked.process));
     kill_child(&dead);
     assert_true(file_is_there(&dead.process));
-    assert_non_null(recorder_start(4, &err));
+    assert_non_null(recorder_start(&err));
     assert_false(file_is_there(&dead.process));
     assert_true(file_is_there(&living.process));
     assert_true(file_is_there(&self));
@@ -294,7 +293,7 @@ static void leaves_nothing_behind(void **state)
     assert_false(file_is_there(&self));
     kill_child(&living);
     kill_child(&unlinked);
-    assert_non_null(recorder_start(4, &err));
+    assert_non_null(recorder_start(&err));
     recorder_stop();
     assert_false(file_is_there(&living.process));
 }
@@ -303,7 +302,7 @@ static void leaves_nothing_behind(void **state)
 
 static void a_writer_stopped_in_the_middle_blocks_nobody(void **state)
 {
-    struct record_file *file = recorder_start(4, &err);
+    struct record_file *file = recorder_start(&err);
     struct flight_record r;
 
     (void)state;
@@ -339,7 +338,7 @@ static void *copy_again_and_again(void *file)
 
 static void copies_are_of_one_moment(void **state)
 {
-    struct record_file *file = recorder_start(4, &err);
+    struct record_file *file = recorder_start(&err);
     struct recorder_slot comm = {0};
     time_t deadline = time(NULL) + 60;
     struct record_op op;

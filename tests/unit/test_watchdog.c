@@ -202,7 +202,7 @@ static void be_rank(struct scene *s, int rank)
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     alarm(60);
     snprintf(config.output.directory, sizeof config.output.directory, "%s", s->directory);
-    config.record_file = recorder_start(RANKS, &err);
+    config.record_file = recorder_start(&err);
     if (!config.record_file)
         _exit(1);
     s->all[rank] = rank_location_self(s->hosts[rank], config.record_file);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,13 +26,10 @@ struct shared {
     _Atomic uint64_t flags[RECORD_FLAGS], has_cause;
     struct record_cause cause;
     _Atomic uint64_t words[WORDS];
-    _Atomic int32_t members[]; /* [RECORD_COMMS][world] */
 };
 
 struct record_file {
     struct shared *shared;
-    size_t bytes;
-    int world;
     uint64_t filesystem; /* of the owner's */
     char path[96];       /* "" if there is nothing to unlink */
 };
@@ -58,6 +56,14 @@ bool record_is_message(int kind)
 const struct record_op *record_last(const struct flight_record *record)
 {
     return record->operations ? &record->ring[record->operations % RECORD_RING] : NULL;
+}
+
+int record_member(const struct record_comm *comm, int index)
+{
+    for (int i = 0; i < RECORD_RUNS; index -= comm->members[i++].count)
+        if (index < comm->members[i].count)
+            return comm->members[i].first + index * comm->members[i].stride;
+    return -1;
 }
 
 /* ---- the file ---- */
@@ -90,23 +96,17 @@ static void remove_left_over(void)
         closedir(dir);
 }
 
-static size_t file_bytes(int world)
-{
-    return sizeof(struct shared) + (size_t)RECORD_COMMS * (size_t)world * sizeof(int32_t);
-}
-
 /* fd -1 maps private memory. */
-static struct record_file *map_record(int fd, int world, int protection, struct error *err)
+static struct record_file *map_record(int fd, int protection, struct error *err)
 {
     struct record_file *file = error_calloc(1, sizeof *file, err);
 
     if (!file)
         return NULL;
-    file->world = world;
-    file->bytes = file_bytes(world);
-    file->shared = mmap(NULL, file->bytes, protection, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+    file->shared =
+        mmap(NULL, sizeof *file->shared, protection, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
     if (file->shared == MAP_FAILED) {
-        error_errno(err, CODE_IO, "no memory for a flight record of %zu bytes", file->bytes);
+        error_errno(err, CODE_IO, "no memory for a flight record of %zu bytes", sizeof *file->shared);
         free(file);
         return NULL;
     }
@@ -114,7 +114,7 @@ static struct record_file *map_record(int fd, int world, int protection, struct 
 }
 
 /* All of its memory is allocated at once: with /dev/shm full, a write to a new page would raise SIGBUS. */
-static struct record_file *create_shared(int world, struct error *err)
+static struct record_file *create_shared(struct error *err)
 {
     struct record_file *file = NULL;
     struct process self = process_self();
@@ -128,8 +128,8 @@ static struct record_file *create_shared(int world, struct error *err)
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return NULL;
-    if (posix_fallocate(fd, 0, (off_t)file_bytes(world)) == 0 && fstat(fd, &status) == 0)
-        file = map_record(fd, world, PROT_READ | PROT_WRITE, err);
+    if (posix_fallocate(fd, 0, (off_t)sizeof(struct shared)) == 0 && fstat(fd, &status) == 0)
+        file = map_record(fd, PROT_READ | PROT_WRITE, err);
     close(fd);
     if (!file) {
         unlink(path);
@@ -140,13 +140,13 @@ static struct record_file *create_shared(int world, struct error *err)
     return file;
 }
 
-struct record_file *record_create(int world, struct error *err)
+struct record_file *record_create(struct error *err)
 {
     struct record_file *file;
 
     remove_left_over();
-    file = create_shared(world, err);
-    return file ? file : map_record(-1, world, PROT_READ | PROT_WRITE, err);
+    file = create_shared(err);
+    return file ? file : map_record(-1, PROT_READ | PROT_WRITE, err);
 }
 
 uint64_t record_filesystem(const struct record_file *file)
@@ -154,7 +154,7 @@ uint64_t record_filesystem(const struct record_file *file)
     return file->filesystem;
 }
 
-struct record_file *record_map(const struct process *owner, int world, struct error *err)
+struct record_file *record_map(const struct process *owner, struct error *err)
 {
     struct record_file *file = NULL;
     struct stat status;
@@ -169,10 +169,10 @@ struct record_file *record_map(const struct process *owner, int world, struct er
         return NULL;
     }
     /* A read beyond the end would raise SIGBUS: another version's file is refused. */
-    if (fstat(fd, &status) < 0 || status.st_size != (off_t)file_bytes(world) || status.st_uid != geteuid())
+    if (fstat(fd, &status) < 0 || status.st_size != (off_t)sizeof(struct shared) || status.st_uid != geteuid())
         error_set(err, CODE_IO, "%s: not a record of this version", path);
     else
-        file = map_record(fd, world, PROT_READ, err);
+        file = map_record(fd, PROT_READ, err);
     close(fd);
     return file;
 }
@@ -189,7 +189,7 @@ void record_close(struct record_file *file)
     if (!file)
         return;
     record_unlink(file);
-    munmap(file->shared, file->bytes);
+    munmap(file->shared, sizeof *file->shared);
     free(file);
 }
 
@@ -234,8 +234,14 @@ static void copy_words(struct flight_record *out, const struct shared *shared)
     }
 }
 
-/* A torn copy must be safe to read: strings are terminated, indices are in range. */
-static void make_safe(struct flight_record *r, int world)
+static bool is_run(const struct record_run *run, int world)
+{
+    int64_t last = run->first + ((int64_t)run->count - 1) * run->stride;
+
+    return run->count == 0 || (run->count > 0 && run->first >= 0 && run->first < world && last >= 0 && last < world);
+}
+
+void record_make_safe(struct flight_record *r, int world)
 {
     for (int i = 0; i <= RECORD_RING; i++) {
         struct record_op *op = i < RECORD_RING ? &r->ring[i] : &r->waiting;
@@ -247,8 +253,12 @@ static void make_safe(struct flight_record *r, int world)
     for (int i = 0; i < RECORD_COMMS; i++) {
         struct record_comm *c = &r->comms[i];
 
+        bool good = c->size >= 0 && c->size <= world && c->npeers >= 0 && c->npeers <= RECORD_PEERS;
+
+        for (int k = 0; k < RECORD_RUNS; k++)
+            good &= is_run(&c->members[k], world);
         c->name[RECORD_NAME_SIZE - 1] = '\0';
-        if (c->size < 0 || c->size > world || c->npeers < 0 || c->npeers > RECORD_PEERS)
+        if (!good)
             memset(c, 0, sizeof *c);
     }
     r->phase[RECORD_TEXT_SIZE - 1] = '\0';
@@ -264,27 +274,8 @@ bool record_copy(struct flight_record *out, const struct record_file *file)
         copy_words(out, file->shared);
         whole = before % 2 == 0 && before == atomic_load_explicit(&file->shared->version, memory_order_relaxed);
     }
-    make_safe(out, file->world);
+    record_make_safe(out, INT_MAX);
     return whole;
-}
-
-/* ---- members ---- */
-
-static _Atomic int32_t *members_of(const struct record_file *file, int comm)
-{
-    return file->shared->members + (size_t)comm * (size_t)file->world;
-}
-
-void record_put_members(struct record_file *file, int comm, const int *members, int size)
-{
-    for (int i = 0; i < size; i++)
-        atomic_store_explicit(members_of(file, comm) + i, members[i], memory_order_release);
-}
-
-void record_members(const struct record_file *file, int comm, int *members, int size)
-{
-    for (int i = 0; i < size; i++)
-        members[i] = atomic_load_explicit(members_of(file, comm) + i, memory_order_acquire);
 }
 
 /* ---- messages of watchdogs ---- */

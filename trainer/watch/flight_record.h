@@ -41,6 +41,7 @@ enum process_state process_inspect(const struct process *process);
 
 enum {
     RECORD_COMMS = 16,     /* communicators a rank can have at once; operations of further ones are not recorded */
+    RECORD_RUNS = 8,       /* of members of a communicator; the members of further ones are not recorded */
     RECORD_PEERS = 8,      /* ranks that a communicator exchanges messages with; a pipeline has two */
     RECORD_RING = 64,      /* operations remembered */
     RECORD_NAME_SIZE = 24, /* communicator: "dp", "pp forward" */
@@ -84,12 +85,18 @@ struct record_peer {
     uint64_t sends, receives; /* started */
 };
 
+/* Members at equal distances, as ranks of the world: each group of a mesh is one run, however many ranks it has. */
+struct record_run {
+    int32_t first, stride, count;
+};
+
 struct record_comm {
     uint64_t id;                   /* the same on every member: a hash of name and members; 0: unused */
     uint64_t collectives_entered;  /* started */
     uint64_t collectives_finished; /* waited for */
-    int32_t size;                  /* members, see record_members */
+    int32_t size;                  /* members */
     int32_t npeers;
+    struct record_run members[RECORD_RUNS]; /* in the communicator's order */
     struct record_peer peers[RECORD_PEERS];
     char name[RECORD_NAME_SIZE];
 };
@@ -107,6 +114,12 @@ struct flight_record {
     struct record_op ring[RECORD_RING]; /* operation n is at n % RECORD_RING */
 };
 
+/* A communicator's member, 0 to size - 1, as a rank of the world; -1 if it is not recorded. */
+int record_member(const struct record_comm *comm, int index);
+
+/* Makes a torn or foreign record safe to read: texts are terminated, indices in range, ranks below `world`. */
+void record_make_safe(struct flight_record *record, int world);
+
 /* The latest operation; NULL before the first. */
 const struct record_op *record_last(const struct flight_record *record);
 
@@ -123,23 +136,20 @@ struct record_file;
  * is full or missing, the record is in private memory, which other ranks cannot read. NULL with CODE_IO when out of
  * memory.
  */
-struct record_file *record_create(int world, struct error *err);
+struct record_file *record_create(struct error *err);
 
 /* The number of the file's file system, by which ranks detect whether they share it; 0 for private memory. */
 uint64_t record_filesystem(const struct record_file *file);
 
 /* Maps the record file of another process of this node, read-only; NULL with CODE_IO. */
-struct record_file *record_map(const struct process *owner, int world, struct error *err);
+struct record_file *record_map(const struct process *owner, struct error *err);
 
 void record_unlink(struct record_file *file);
 void record_close(struct record_file *file); /* may be NULL; the owner's is unlinked too */
 
-/* Copies the record. False if the copy may be torn: in every try the writer was in the middle of a change. A writer may
- * be stopped there. */
+/* Copies the record and makes it safe, but for the ranks. False if the copy may be torn: in every try the writer was in
+ * the middle of a change. A writer may be stopped there. */
 bool record_copy(struct flight_record *out, const struct record_file *file);
-
-/* The members of a communicator, as ranks of the world in the communicator's order. */
-void record_members(const struct record_file *file, int comm, int *members, int size);
 
 /* ---- for the writer: recorder.c ---------------------------------------------------------------------------------- */
 
@@ -147,7 +157,6 @@ void record_write_begin(struct record_file *file);
 /* Stores bytes [offset, offset + bytes) of `from` in the file; both are multiples of 8. */
 void record_put(struct record_file *file, const struct flight_record *from, size_t offset, size_t bytes);
 void record_write_end(struct record_file *file);
-void record_put_members(struct record_file *file, int comm, const int *members, int size);
 
 /* ---- for watchdogs: messages to the other ranks of the node ------------------------------------------------------ */
 

@@ -8,30 +8,6 @@ const char *const hang_states[HANG_STATES] = {
     [HANG_DEAD] = "dead",     [HANG_ABORTED] = "aborted", [HANG_ENDING] = "ending",
 };
 
-struct hang_rank *hang_ranks_create(int world, struct error *err)
-{
-    return error_calloc((size_t)world, sizeof(struct hang_rank), err);
-}
-
-void hang_rank_clear(struct hang_rank *rank)
-{
-    for (int i = 0; i < RECORD_COMMS; i++) {
-        free(rank->members[i]);
-        rank->members[i] = NULL;
-    }
-    memset(&rank->record, 0, sizeof rank->record);
-    rank->state = HANG_SILENT;
-    rank->signal = 0;
-    rank->taken = 0;
-}
-
-void hang_ranks_destroy(struct hang_rank *ranks, int world)
-{
-    for (int rank = 0; ranks && rank < world; rank++)
-        hang_rank_clear(&ranks[rank]);
-    free(ranks);
-}
-
 const struct record_op *hang_waiting_op(const struct hang_rank *rank)
 {
     return rank->state == HANG_RUNNING && rank->record.waiting_since ? &rank->record.waiting : NULL;
@@ -84,7 +60,7 @@ static enum strength blocks_waiter(const struct hang_rank *ranks, int waiter, in
     const struct record_comm *comm = &ranks[waiter].record.comms[op->comm], *theirs;
     const struct hang_rank *other = &ranks[rank];
 
-    if (rank == waiter || (record_is_message(op->kind) && rank != op->peer))
+    if (rank < 0 || rank == waiter || (record_is_message(op->kind) && rank != op->peer))
         return BLOCKS_NOT;
     if (other->state == HANG_SILENT || count_progress(other, waiter, op, comm) < op->sequence)
         return BLOCKS_ABSENT;
@@ -100,11 +76,11 @@ static enum strength blocks_waiter(const struct hang_rank *ranks, int waiter, in
 /* The strongest way in which any rank blocks a waiting one. */
 static enum strength find_strongest(const struct hang_rank *ranks, int waiter)
 {
-    int comm = ranks[waiter].record.waiting.comm;
+    const struct record_comm *comm = &ranks[waiter].record.comms[ranks[waiter].record.waiting.comm];
     enum strength most = BLOCKS_NOT;
 
-    for (int i = 0; i < ranks[waiter].record.comms[comm].size && ranks[waiter].members[comm]; i++) {
-        enum strength s = blocks_waiter(ranks, waiter, ranks[waiter].members[comm][i]);
+    for (int i = 0; i < comm->size; i++) {
+        enum strength s = blocks_waiter(ranks, waiter, record_member(comm, i));
 
         most = s > most ? s : most;
     }
@@ -146,13 +122,13 @@ static void find_ends(struct judge *j)
     }
     for (int w = 0; w < j->world; w++) {
         const struct hang_rank *r = &j->ranks[w];
-        int comm = r->record.waiting.comm;
+        const struct record_comm *comm = &r->record.comms[r->record.waiting.comm];
         enum strength most;
 
         if (!hang_waiting_op(r) || (most = find_strongest(j->ranks, w)) == BLOCKS_NOT)
             continue;
-        for (int i = 0; i < r->record.comms[comm].size; i++) {
-            int rank = r->members[comm][i];
+        for (int i = 0; i < comm->size; i++) {
+            int rank = record_member(comm, i);
 
             if (blocks_waiter(j->ranks, w, rank) != most)
                 continue;
@@ -222,7 +198,8 @@ static void measure_lateness(const struct judge *j, struct hang_named *named)
     uint64_t most = op->sequence, own = count_progress(&j->ranks[named->rank], named->waiter, op, comm);
 
     for (int i = 0; i < comm->size && !record_is_message(op->kind); i++) {
-        uint64_t other = count_progress(&j->ranks[w->members[op->comm][i]], named->waiter, op, comm);
+        int member = record_member(comm, i);
+        uint64_t other = member >= 0 ? count_progress(&j->ranks[member], named->waiter, op, comm) : 0;
 
         most = other > most ? other : most;
     }

@@ -23,27 +23,20 @@ enum hang_state {
     HANG_STOPPED, /* by SIGSTOP, a terminal or a debugger */
     HANG_DEAD,    /* its process ended without announcing it */
     HANG_ABORTED, /* a signal ends it, or it has called abort or exit (or a library has): a lost peer may be why */
-    HANG_ENDING, /* it is ending, or has ended after announcing it */
+    HANG_ENDING,  /* it is ending, or has ended after announcing it */
     HANG_STATES
 };
 
 extern const char *const hang_states[HANG_STATES]; /* "silent", ... */
 
+/* Flat: nodes exchange it as it is. All 0: silent. */
 struct hang_rank {
     enum hang_state state;
     int signal;                  /* that ends it, when aborted */
     char host[HANG_HOST_SIZE];   /* the node's name */
     int64_t taken;               /* when the record was copied, on its node's clock; 0 without a record */
     struct flight_record record; /* all 0 when silent, or when only ranks of other nodes know that it is dead */
-    int *members[RECORD_COMMS];  /* owned; [record.comms[i].size] ranks of the world */
 };
-
-/* An array of `world` ranks, all HANG_SILENT; the caller fills in the hosts. NULL when out of memory. */
-struct hang_rank *hang_ranks_create(int world, struct error *err);
-void hang_ranks_destroy(struct hang_rank *ranks, int world);
-
-/* Makes the rank silent, without a record. */
-void hang_rank_clear(struct hang_rank *rank);
 
 /* The operation that the rank waits in; NULL if it does not wait or is not HANG_RUNNING. */
 const struct record_op *hang_waiting_op(const struct hang_rank *rank);

@@ -20,158 +20,67 @@ enum { PATH_SIZE = 2048 };
 /* ---- the records of a node ---- */
 
 #define MAGIC   "mustrec"
-#define VERSION 2 /* to change with what follows, struct flight_record included */
+#define VERSION 3 /* to change with struct hang_rank and what it has */
 
-/* The file: a head, then for each rank an entry and its runs of members. */
-struct file_head {
+struct records_file {
     char magic[8];
-    uint32_t checksum; /* of what follows it */
-    uint32_t version;
-    uint64_t ranks;
+    uint32_t version, checksum; /* of the entries */
+    struct records_entry {
+        int64_t number;
+        struct hang_rank rank;
+    } entries[];
 };
-
-#define CHECKED offsetof(struct file_head, version)
-
-struct entry {
-    int32_t rank, state, signal, unused;
-    int64_t taken;
-    char host[HANG_HOST_SIZE];
-    int32_t runs[RECORD_COMMS];
-    struct flight_record record;
-};
-
-/* Each group of a mesh is one run, however many ranks it has. */
-struct member_run {
-    int32_t first, stride, count;
-};
-
-static int32_t write_members(FILE *out, const int *members, int size)
-{
-    int32_t runs = 0;
-
-    for (int i = 0; members && i < size; runs++) {
-        struct member_run run = {members[i], i + 1 < size ? members[i + 1] - members[i] : 1, 1};
-
-        while (i + run.count < size && members[i + run.count] - members[i + run.count - 1] == run.stride)
-            run.count++;
-        i += run.count;
-        if (out)
-            fwrite(&run, sizeof run, 1, out);
-    }
-    return runs;
-}
-
-static void write_rank(FILE *out, const struct hang_rank *rank, int number)
-{
-    struct entry entry = {.rank = number, .state = rank->state, .signal = rank->signal, .taken = rank->taken};
-
-    memcpy(entry.host, rank->host, sizeof entry.host);
-    entry.record = rank->record;
-    for (int i = 0; i < RECORD_COMMS; i++)
-        entry.runs[i] = write_members(NULL, rank->members[i], rank->record.comms[i].size);
-    fwrite(&entry, sizeof entry, 1, out);
-    for (int i = 0; i < RECORD_COMMS; i++)
-        write_members(out, rank->members[i], rank->record.comms[i].size);
-}
 
 /* The whole file, malloc'ed; NULL when out of memory. */
-static char *encode_ranks(const struct hang_rank *ranks, int world, size_t *bytes)
+static struct records_file *encode_ranks(const struct hang_rank *ranks, int world, size_t *bytes)
 {
-    struct file_head head = {.magic = MAGIC, .version = VERSION};
-    char *data = NULL;
-    FILE *out = open_memstream(&data, bytes);
+    struct records_file *file;
+    size_t count = 0;
 
-    if (!out)
-        return NULL;
-    fwrite(&head, sizeof head, 1, out);
     for (int rank = 0; rank < world; rank++)
-        if (ranks[rank].state != HANG_SILENT) {
-            write_rank(out, &ranks[rank], rank);
-            head.ranks++;
-        }
-    if (fclose(out) != 0) {
-        free(data);
+        count += ranks[rank].state != HANG_SILENT;
+    *bytes = sizeof *file + count * sizeof *file->entries;
+    file = calloc(1, *bytes);
+    if (!file)
         return NULL;
-    }
-    memcpy(data, &head, sizeof head);
-    head.checksum = crc32c(0, data + CHECKED, *bytes - CHECKED);
-    memcpy(data, &head, sizeof head);
-    return data;
+    memcpy(file->magic, MAGIC, sizeof file->magic);
+    file->version = VERSION;
+    for (int rank = world - 1; rank >= 0; rank--)
+        if (ranks[rank].state != HANG_SILENT)
+            file->entries[--count] = (struct records_entry){rank, ranks[rank]};
+    file->checksum = crc32c(0, file->entries, *bytes - sizeof *file);
+    return file;
 }
 
-/* What is left of a file. */
-struct unread {
-    const char *at;
-    size_t bytes;
-};
-
-static bool take_bytes(struct unread *unread, void *to, size_t bytes)
+static void take_rank(const struct records_entry *entry, struct hang_rank *ranks, int world)
 {
-    if (bytes > unread->bytes)
-        return false;
-    memcpy(to, unread->at, bytes);
-    unread->at += bytes;
-    unread->bytes -= bytes;
-    return true;
-}
-
-/* The members of a communicator of `size`. NULL without them, or if one is outside the world. */
-static int *take_members(struct unread *unread, int runs, int size, int world)
-{
-    int *members = calloc((size_t)world, sizeof *members), count = 0;
-    struct member_run run;
-
-    for (int i = 0; i < runs && members && take_bytes(unread, &run, sizeof run); i++)
-        for (int k = 0; k < run.count && count < world; k++)
-            members[count++] = run.first + k * run.stride;
-    for (int i = 0; i < count && members; i++)
-        if (members[i] < 0 || members[i] >= world)
-            count = -1;
-    if (members && count == size && size > 0)
-        return members;
-    free(members);
-    return NULL;
-}
-
-static bool take_rank(struct unread *unread, struct hang_rank *ranks, int world)
-{
-    struct hang_rank *rank, taken = {0};
-    struct entry entry;
+    struct hang_rank *rank;
     bool is_dead;
 
-    if (!take_bytes(unread, &entry, sizeof entry) || entry.rank < 0 || entry.rank >= world)
-        return false;
-    rank = &ranks[entry.rank];
-    is_dead = entry.state == HANG_DEAD || rank->state == HANG_DEAD;
-    taken.record = entry.record;
-    for (int i = 0; i < RECORD_COMMS; i++)
-        if (entry.record.comms[i].id)
-            taken.members[i] = take_members(unread, entry.runs[i], entry.record.comms[i].size, world);
-    if (entry.state == HANG_DEAD && entry.taken == 0) { /* seen from another node: there may be a record from its own */
+    if (entry->number < 0 || entry->number >= world)
+        return;
+    rank = &ranks[entry->number];
+    if (entry->rank.state == HANG_DEAD && entry->rank.taken == 0) { /* seen from another node: its own may have more */
         rank->state = rank->state == HANG_ENDING ? HANG_ENDING : HANG_DEAD;
-        return true;
+        return;
     }
-    taken.taken = entry.taken;
-    taken.signal = entry.signal;
-    taken.state = is_dead && entry.state != HANG_ENDING ? HANG_DEAD : (enum hang_state)entry.state;
-    memcpy(taken.host, entry.host, sizeof taken.host);
-    hang_rank_clear(rank);
-    *rank = taken;
-    return true;
+    is_dead = rank->state == HANG_DEAD && entry->rank.state != HANG_ENDING;
+    *rank = entry->rank;
+    rank->state = is_dead ? HANG_DEAD : rank->state;
+    record_make_safe(&rank->record, world);
 }
 
 static void read_ranks(const char *path, struct hang_rank *ranks, int world)
 {
-    struct unread unread = {0};
-    struct file_head head;
-    char *data = text_read_file(path, UINT32_MAX, &unread.bytes, NULL);
+    size_t bytes, each = sizeof(struct records_entry);
+    struct records_file *file = (struct records_file *)text_read_file(path, UINT32_MAX, &bytes, NULL);
 
-    unread.at = data;
-    if (data && take_bytes(&unread, &head, sizeof head) && memcmp(head.magic, MAGIC, sizeof head.magic) == 0 &&
-        head.version == VERSION && head.checksum == crc32c(0, data + CHECKED, sizeof head - CHECKED + unread.bytes))
-        for (uint64_t i = 0; i < head.ranks && take_rank(&unread, ranks, world); i++) {
-        }
-    free(data);
+    if (file && bytes >= sizeof *file && (bytes -= sizeof *file) % each == 0 &&
+        memcmp(file->magic, MAGIC, sizeof file->magic) == 0 && file->version == VERSION &&
+        file->checksum == crc32c(0, file->entries, bytes))
+        for (size_t i = 0; i < bytes / each; i++)
+            take_rank(&file->entries[i], ranks, world);
+    free(file);
 }
 
 /* ---- the directory ---- */
@@ -196,7 +105,7 @@ bool hang_alarm_raised(const char *dir)
     return access(dir, F_OK) == 0;
 }
 
-static int write_file(const char *path, const char *text, size_t bytes, struct error *err)
+static int write_file(const char *path, const void *text, size_t bytes, struct error *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     bool written = fd >= 0 && io_write_all(fd, text, bytes) == 0;
@@ -210,7 +119,7 @@ int hang_records_publish(const char *dir, int publisher, const struct hang_rank 
 {
     char path[PATH_SIZE], part[PATH_SIZE];
     size_t bytes;
-    char *data = encode_ranks(ranks, world, &bytes);
+    struct records_file *data = encode_ranks(ranks, world, &bytes);
     int result;
 
     if (!data)

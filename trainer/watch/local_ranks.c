@@ -53,7 +53,7 @@ static int map_rank(struct local_ranks *n, int rank, struct record_file *own, st
     struct mapped_rank *r = &n->mapped[n->count];
 
     r->rank = rank;
-    r->file = rank == n->rank ? own : record_map(&n->all[rank].process, n->world, err);
+    r->file = rank == n->rank ? own : record_map(&n->all[rank].process, err);
     if (!r->file)
         return error_prefix(err, "the flight record of rank %d", rank);
     r->process = n->all[rank].process;
@@ -172,7 +172,7 @@ bool local_ranks_cause(const struct local_ranks *n, struct record_cause *cause)
 
 struct hang_rank *local_ranks_snapshot(const struct local_ranks *n, struct error *err)
 {
-    struct hang_rank *ranks = hang_ranks_create(n->world, err);
+    struct hang_rank *ranks = error_calloc((size_t)n->world, sizeof *ranks, err);
 
     if (!ranks)
         return NULL;
@@ -185,13 +185,7 @@ struct hang_rank *local_ranks_snapshot(const struct local_ranks *n, struct error
         r->state = inspect_rank(from, &r->record);
         r->signal = record_flag(from->file, RECORD_ABORTING);
         r->taken = recorder_now();
-        for (int c = 0; c < RECORD_COMMS; c++) {
-            int size = r->record.comms[c].size;
-
-            r->members[c] = r->record.comms[c].id ? calloc((size_t)size + 1, sizeof(int)) : NULL;
-            if (r->members[c])
-                record_members(from->file, c, r->members[c], size);
-        }
+        record_make_safe(&r->record, n->world);
     }
     return ranks;
 }

@@ -36,10 +36,10 @@ int64_t recorder_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-struct record_file *recorder_start(int world, struct error *err)
+struct record_file *recorder_start(struct error *err)
 {
     recorder_stop();
-    recorder.file = record_create(world, err);
+    recorder.file = record_create(err);
     if (!recorder.file)
         return NULL;
     recorder.id++;
@@ -101,6 +101,17 @@ static uint64_t hash_comm(const char *name, const int *members, int size)
     return h ? h : 1;
 }
 
+static void fill_members(struct record_comm *c, const int *members, int size)
+{
+    struct record_run *run = c->members;
+
+    for (int i = 0; i < size && run < c->members + RECORD_RUNS; i += run++->count) {
+        *run = (struct record_run){members[i], i + 1 < size ? members[i + 1] - members[i] : 1, 1};
+        while (i + run->count < size && members[i + run->count] - members[i + run->count - 1] == run->stride)
+            run->count++;
+    }
+}
+
 bool recorder_must_add_comm(const struct recorder_slot *comm)
 {
     return recorder.file && comm->recorder != recorder.id;
@@ -124,8 +135,8 @@ void recorder_add_comm(struct recorder_slot *comm, const char *name, const int *
     c = find_comm(comm);
     if (!c)
         return;
-    record_put_members(recorder.file, comm->slot, members, size);
     memset(c, 0, sizeof *c);
+    fill_members(c, members, size);
     snprintf(c->name, sizeof c->name, "%s", name);
     c->size = size;
     c->id = hash_comm(c->name, members, size);

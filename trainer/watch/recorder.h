@@ -13,8 +13,8 @@
 #include "common/error.h"
 #include "trainer/watch/flight_record.h"
 
-/* Starts recording, for a world of so many ranks. NULL with CODE_IO when out of memory. */
-struct record_file *recorder_start(int world, struct error *err);
+/* Starts recording. NULL with CODE_IO when out of memory. */
+struct record_file *recorder_start(struct error *err);
 
 /* Ends it; the file is closed. */
 void recorder_stop(void);

@@ -46,7 +46,7 @@ static int publish_records(const struct watchdog_config *config, struct search *
         search->judged = false;
         search->dead = dead;
     }
-    hang_ranks_destroy(ranks, config->world);
+    free(ranks);
     return result;
 }
 
@@ -129,7 +129,7 @@ static int judge_records(const struct watchdog_config *config, const bool *publi
     if (result > 0 && (published || local_ranks_publisher(config->local_ranks)))
         print_to_stderr(config, &verdict, ranks, cause, published);
     free(verdict.named);
-    hang_ranks_destroy(ranks, config->world);
+    free(ranks);
     return result;
 }
 
