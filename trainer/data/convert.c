@@ -2,10 +2,15 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <omp.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define LONG_PARCEL (16 * PARCEL_SIZE) /* bytes of text: of a long piece, which is seldom */
 
 struct conversion {
     const struct convert *convert;
@@ -14,7 +19,11 @@ struct conversion {
     struct encoding encoding;
     struct indexed_writer *sets[CONVERT_SETS]; /* all goes to the first; what others get is moved at the end */
     struct text_reader *reader;
-    struct work_queue *queue;
+    int threads;                    /* convert->workers, and one more that reads */
+    struct parcel_worker **workers; /* [threads] */
+    struct parcel *parcels;         /* [2 * threads] on their way from the reader to the sets */
+    atomic_bool failed;             /* `failure` is set */
+    struct error failure;
     uint64_t in_document; /* tokens of the current document */
     char end[4];          /* the token that ends a document, if there is one */
 };
@@ -79,43 +88,66 @@ static int take_parcel(struct conversion *c, const struct parcel *parcel, struct
     return 0;
 }
 
-/* The oldest parcel. Returns 1, 0 if there is none, -1. */
-static int take_oldest(struct conversion *c, struct error *err)
+/* Parcels come here in order. After a failure all others are left out. */
+static void write_parcel(struct conversion *c, struct parcel *parcel)
 {
-    struct parcel *parcel = work_queue_take(c->queue);
-    int result;
+    if (!c->failed && take_parcel(c, parcel, &c->failure) < 0)
+        c->failed = true;
+    if (parcel->text.room > LONG_PARCEL) {
+        parcel_free(parcel);
+        *parcel = (struct parcel){0};
+    }
+    parcel_clear(parcel);
+}
 
-    if (!parcel)
-        return 0;
-    result = take_parcel(c, parcel, err);
-    work_queue_release(c->queue);
-    if (c->convert->progress)
-        c->convert->progress(text_reader_done(c->reader), text_reader_total(c->reader));
-    return result < 0 ? -1 : 1;
+/*
+ * One thread reads. Each parcel is encoded by any thread, and written by any when the one before it is. Before a parcel
+ * is filled again, the reader waits until it is written; and after a long one, until all are: so memory is bounded.
+ * Returns 0 at the end of the texts, or -1 with the reader's error.
+ */
+static int read_all(struct conversion *c, struct error *reading)
+{
+    int filled = 1;
+
+#pragma omp parallel num_threads(c->threads)
+#pragma omp single
+    for (int at = 0; filled > 0 && !c->failed; at = (at + 1) % (2 * c->threads)) {
+        struct parcel *parcel = &c->parcels[at];
+        bool is_long;
+
+#pragma omp taskwait depend(inout : *parcel)
+        filled = text_reader_fill(c->reader, parcel, reading);
+        is_long = parcel->text.room > LONG_PARCEL;
+        if (c->convert->progress)
+            c->convert->progress(text_reader_done(c->reader), text_reader_total(c->reader));
+#pragma omp task depend(inout : *parcel)
+        parcel_encode(c->workers[omp_get_thread_num()], parcel);
+#pragma omp task depend(inout : *parcel, c->sets[0])
+        write_parcel(c, parcel);
+        if (is_long) {
+#pragma omp taskwait
+        }
+    }
+    return filled;
 }
 
 /* An error in reading counts only if what was read before it is good, whatever the number of workers. */
 static int run_all(struct conversion *c, struct error *err)
 {
     struct error reading;
-    int filled = 1, taken = 1;
 
-    while (taken > 0) {
-        struct parcel *parcel = filled > 0 ? work_queue_next(c->queue) : NULL;
-
-        if (parcel) {
-            filled = text_reader_fill(c->reader, parcel, &reading);
-            if (parcel->piece_count > 0)
-                work_queue_submit(c->queue);
-            if (filled < 0 && reading.code == CODE_STOPPED)
-                break;
-            continue;
-        }
-        taken = take_oldest(c, err);
-    }
-    if (taken < 0)
+    c->threads = c->convert->workers + 1;
+    c->workers = error_calloc((size_t)c->threads, sizeof *c->workers, err);
+    c->parcels = error_calloc(2 * (size_t)c->threads, sizeof *c->parcels, err);
+    if (!c->workers || !c->parcels)
         return -1;
-    return filled < 0 ? error_set(err, reading.code, "%s", reading.text) : 0;
+    for (int i = 0; i < c->threads; i++)
+        if (!(c->workers[i] = parcel_worker_create(&c->encoding, err)))
+            return -1;
+    if (read_all(c, &reading) == 0 && !c->failed)
+        return 0;
+    *err = c->failed ? c->failure : reading;
+    return -1;
 }
 
 /* ---- the sets ---------------------------------------------------------------------------------------------------- */
@@ -285,11 +317,16 @@ int convert_texts(const struct convert *convert, struct converted *converted, st
     if (open_tokenizer(&c, err) < 0 || !(c.reader = text_reader_create(&convert->texts, &c.encoding, err)) ||
         create_sets(&c, err) < 0)
         goto done;
-    if ((c.queue = work_queue_create(convert->workers, &c.encoding, err)) && run_all(&c, err) == 0)
+    if (run_all(&c, err) == 0)
         status = commit_sets(&c, err);
 
 done:
-    work_queue_destroy(c.queue);
+    for (int i = 0; c.workers && i < c.threads; i++)
+        parcel_worker_destroy(c.workers[i]);
+    for (int i = 0; c.parcels && i < 2 * c.threads; i++)
+        parcel_free(&c.parcels[i]);
+    free(c.workers);
+    free(c.parcels);
     for (int i = CONVERT_SETS - 1; i >= 0; i--)
         indexed_writer_destroy(c.sets[i]);
     text_reader_destroy(c.reader);

@@ -20,7 +20,8 @@
 #include "trainer/data/indexed.h"
 #include "trainer/data/text_reader.h"
 
-#define CONVERT_SETS 3
+#define CONVERT_SETS         3
+#define CONVERT_WORKERS_MOST 1024
 
 struct convert {
     struct text_inputs texts;
@@ -28,7 +29,7 @@ struct convert {
     const char *key;       /* of JSON lines */
     bool sentences;        /* each sentence is a sequence; otherwise each document is */
     bool append_end;       /* the tokenizer's end-of-document token after each document */
-    int workers;           /* threads that encode: 1 to WORK_THREADS_MOST. The data set does not depend on it */
+    int workers;           /* threads that encode: 1 to CONVERT_WORKERS_MOST. The data set does not depend on it */
     uint64_t skip_bad;     /* leave out up to that many bad places (parcel.h) */
 
     const char *out; /* prefix */

@@ -158,7 +158,7 @@ static int read_options(int argc, char **argv, struct convert *convert, struct c
         {"valid-out", OPTION_TEXT, .to = &convert->valid_out},
         {"valid-percent", OPTION_TEXT, .to = &options->percent},
         {"skip-bad", OPTION_WHOLE, .to = &options->skip, .most = INT_MAX},
-        {"workers", OPTION_WHOLE, .to = &options->workers, .least = 1, .most = WORK_THREADS_MOST},
+        {"workers", OPTION_WHOLE, .to = &options->workers, .least = 1, .most = CONVERT_WORKERS_MOST},
         {0},
     };
     int code = options_read(rows, argc, argv, data_usage);

@@ -7,6 +7,7 @@
 
 #include "common/option.h"
 #include "common/text.h"
+#include "trainer/data/convert.h"
 #include "trainer/data/data_tool.h"
 #include "trainer/data/text_reader.h"
 
@@ -174,7 +175,7 @@ int data_train_tokenizer(int argc, char **argv)
         {"key", OPTION_TEXT, .to = &options.key},
         {"vocab-size", OPTION_WHOLE, .to = &options.size, .least = 300, .most = 1 << 20},
         {"kind", OPTION_TEXT, .to = &options.kind},
-        {"workers", OPTION_WHOLE, .to = &options.workers, .least = 1, .most = WORK_THREADS_MOST},
+        {"workers", OPTION_WHOLE, .to = &options.workers, .least = 1, .most = CONVERT_WORKERS_MOST},
         {"raw", OPTION_FLAG, .to = &options.raw},
         {0},
     };

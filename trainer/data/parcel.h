@@ -1,8 +1,8 @@
 /*
  * parcel.h - a parcel of text, which one thread encodes: some 256 KiB of whole documents, and of pieces of longer ones.
  *
- * text_reader.h fills parcels, work_queue.c gives them to threads, and convert.c writes the tokens in the order in
- * which the parcels were filled. Neither the parcels nor their order, and so the data set, depend on the number of
+ * text_reader.h fills parcels, threads encode them, and convert.c writes the tokens in the order in which the parcels
+ * were filled. Neither the parcels nor their order, and so the data set, depend on the number of
  * threads.
  */
 #ifndef MUSTER_TRAINER_DATA_PARCEL_H
@@ -123,36 +123,5 @@ int parcel_text(struct parcel_worker *worker, struct parcel *parcel, size_t piec
 
 /* Fills in tokens, runs and bad places, or err. */
 void parcel_encode(struct parcel_worker *worker, struct parcel *parcel);
-
-/* ---- threads (work_queue.c) -------------------------------------------------------------------------------------- */
-
-/*
- * Threads that encode parcels, which come back in the order in which they were given.
- *
- *     while ((parcel = work_queue_next(queue))) { fill it; work_queue_submit(queue); }
- *     while ((parcel = work_queue_take(queue))) { write it; work_queue_release(queue); }
- *
- * One thread calls these functions. The parcels under way hold some 512 MiB of text at most, or else there is only one.
- */
-
-#define WORK_THREADS_MOST 1024
-
-struct work_queue;
-
-/* `workers` threads, 1 to WORK_THREADS_MOST; fewer, if the system gives fewer. They get no signals. */
-struct work_queue *work_queue_create(int workers, const struct encoding *encoding, struct error *err);
-void work_queue_destroy(struct work_queue *queue);
-
-/* An empty parcel to fill; NULL if there is none until one has been taken and released. */
-struct parcel *work_queue_next(struct work_queue *queue);
-
-/* Gives the parcel of the last work_queue_next to a thread. */
-void work_queue_submit(struct work_queue *queue);
-
-/* The oldest parcel, once it is encoded; NULL if none is under way. */
-struct parcel *work_queue_take(struct work_queue *queue);
-
-/* The parcel of the last work_queue_take may be filled again. */
-void work_queue_release(struct work_queue *queue);
 
 #endif
