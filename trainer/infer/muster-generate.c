@@ -1,4 +1,5 @@
 /* muster-generate.c - continues a text with a checkpoint's model. */
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,9 @@
 #include "common/option.h"
 #include "common/philox.h"
 #include "common/text.h"
+#include "tokenizer/tokenizer.h"
 #include "trainer/infer/inference.h"
+#include "trainer/rank_config.h"
 
 static const char usage[] =
     "usage: muster-generate [OPTION]... CHECKPOINT\n"
@@ -26,18 +29,29 @@ static const char usage[] =
     "  --tokenizer PATH   take this tokenizer instead of the checkpoint's\n"
     "  --device D         auto (a GPU where there is one), cpu or cuda\n";
 
+enum { BYTES_MOST = 512 }; /* tokens of a vocabulary that is taken for bytes: their 257 may be padded */
+
 struct generate_options {
-    struct inference_options model;
-    const char *prompt;
+    const char *checkpoint, *tokenizer, *prompt;
+    enum device_choice device;
     long tokens; /* most to generate */
     struct sampling sampling;
     long top_k, seed;
 };
 
-/* A text that grows. */
+/* A text that grows, and what continues it. */
 struct generator {
-    struct inference *f;
     const struct generate_options *o;
+    struct ckpt *ckpt;
+    struct job job;
+    bool is_job_known; /* it is to be destroyed */
+    struct device *dev;
+    struct tokenizer *tokenizer; /* NULL: text is a list of ids, decimal and with blanks between them */
+    struct encoder *encoder;
+    int tokens;     /* ids from 0 to tokens - 1 may occur: those of the tokenizer that the model has */
+    int32_t end;    /* of a document; -1: none */
+    bool *is_token; /* [tokens]: some ids below that have no token */
+    struct forward_pass *forward;
     struct token_list ids;
     size_t prompt; /* how many are the prompt's */
     struct decode_state decoding;
@@ -48,6 +62,160 @@ struct generator {
 static void print_note(const char *line)
 {
     fprintf(stderr, "muster-generate: %s\n", line);
+}
+
+/* ---- the checkpoint ---- */
+
+/* The newest in the directory that can be opened. One of another release is not broken: no older one replaces it. */
+static struct ckpt *open_newest(const struct generate_options *o, const uint64_t *steps, size_t count,
+                                struct error *err)
+{
+    struct ckpt *ckpt = NULL;
+    char at[JOB_PATH_SIZE + 64], line[1200];
+
+    for (size_t i = 0; i < count && !ckpt; i++) {
+        ckpt_step_path(at, sizeof at, o->checkpoint, steps[i]);
+        ckpt = ckpt_open(at, err);
+        if (!ckpt && err->code == CODE_CONFIG)
+            break;
+        if (!ckpt && i + 1 < count) {
+            snprintf(line, sizeof line, "%s; trying the one before it", err->text);
+            print_note(line);
+        }
+    }
+    return ckpt;
+}
+
+static struct ckpt *open_checkpoint(const struct generate_options *o, struct error *err)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    struct ckpt *ckpt = NULL;
+    char at[JOB_PATH_SIZE + 64];
+
+    snprintf(at, sizeof at, "%s/manifest.json", o->checkpoint);
+    if (access(at, F_OK) == 0)
+        return ckpt_open(o->checkpoint, err);
+    if (ckpt_list(o->checkpoint, &steps, &count, err) < 0)
+        return ckpt_open(o->checkpoint, err);
+    if (count == 0 && access(o->checkpoint, F_OK) < 0)
+        error_errno(err, CODE_DATA, "%s", o->checkpoint);
+    else if (count == 0)
+        error_set(err, CODE_DATA,
+                  "%s: no checkpoint (no manifest.json in it) and no directory of checkpoints (no step-* in it)",
+                  o->checkpoint);
+    else
+        ckpt = open_newest(o, steps, count, err);
+    free(steps);
+    return ckpt;
+}
+
+static int read_job(struct generator *g, struct error *err)
+{
+    if (job_parse(&g->job, ckpt_job_text(g->ckpt), ckpt_path(g->ckpt), NULL, 0, err) < 0)
+        return -1;
+    g->is_job_known = true;
+    if (g->job.model.kind != MODEL_GPT)
+        return error_set(err, CODE_DATA, "%s is a checkpoint of a BERT, which does not predict the next token",
+                         ckpt_path(g->ckpt));
+    return 0;
+}
+
+/* ---- the tokenizer ---- */
+
+/* Which ids may occur; and the end of a document. */
+static int list_tokens(struct generator *g, const char *path, struct error *err)
+{
+    int vocab = g->job.model.vocab;
+    bool bytes = strcmp(path, "bytes") == 0;
+
+    g->tokens = g->tokenizer ? tokenizer_size(g->tokenizer) : vocab;
+    if (g->tokens > vocab && !bytes)
+        return error_set(err, CODE_DATA, "%s has %d tokens, and %s a vocabulary of %d: name its own with --tokenizer",
+                         path, g->tokens, ckpt_path(g->ckpt), vocab);
+    g->tokens = g->tokens < vocab ? g->tokens : vocab;
+    g->end = g->tokenizer ? tokenizer_special(g->tokenizer, SPECIAL_END) : -1;
+    g->end = g->end < g->tokens ? g->end : -1;
+    g->is_token = error_calloc((size_t)g->tokens, sizeof *g->is_token, err);
+    for (int id = 0; g->is_token && id < g->tokens; id++) {
+        size_t size;
+
+        g->is_token[id] = !g->tokenizer || id == g->end || tokenizer_token(g->tokenizer, id, &size) != NULL;
+    }
+    return g->is_token ? 0 : -1;
+}
+
+static int open_tokenizer(struct generator *g, struct error *err)
+{
+    const char *path = g->o->tokenizer;
+    char line[256], beside[JOB_PATH_SIZE + 64];
+
+    ckpt_tokenizer_path(beside, sizeof beside, g->o->checkpoint);
+    if (!path && access(beside, F_OK) == 0)
+        path = beside;
+    if (!path && g->job.model.vocab <= BYTES_MOST)
+        path = "bytes";
+    if (!path) {
+        snprintf(line, sizeof line,
+                 "no tokenizer beside the checkpoint, and none given by --tokenizer: text is token ids, 0 to %d",
+                 g->job.model.vocab - 1);
+        print_note(line);
+        return list_tokens(g, "", err);
+    }
+    g->tokenizer = tokenizer_open(path, err);
+    if (g->tokenizer && tokenizer_note(g->tokenizer))
+        print_note(tokenizer_note(g->tokenizer));
+    g->encoder = g->tokenizer ? encoder_create(g->tokenizer, err) : NULL;
+    return g->encoder ? list_tokens(g, path, err) : -1;
+}
+
+/* ---- the prompt ---- */
+
+static int append_id(struct token_list *ids, int32_t id, struct error *err)
+{
+    if (error_reserve(&ids->ids, &ids->room, ids->count, 1, sizeof id, err) < 0)
+        return -1;
+    ids->ids[ids->count++] = id;
+    return 0;
+}
+
+/* "17 4 1002" */
+static int parse_ids(struct generator *g, const char *text, struct error *err)
+{
+    static const char blanks[] = " \t\n\v\f\r";
+    long id;
+
+    for (const char *at = text + strspn(text, blanks); *at; at += strspn(at, blanks)) {
+        const char *begin = at;
+
+        if (!text_take_number(&at, g->tokens - 1, &id) || (*at && !strchr(blanks, *at)))
+            return error_set(err, CODE_USAGE,
+                             "--prompt: byte %zu: no token id; without a tokenizer the text must be ids from 0 to %d "
+                             "with blanks between them",
+                             (size_t)(begin - text), g->tokens - 1);
+        if (append_id(&g->ids, (int32_t)id, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int encode_prompt(struct generator *g, struct error *err)
+{
+    const char *prompt = g->o->prompt;
+
+    if (!g->tokenizer && parse_ids(g, prompt, err) < 0)
+        return -1;
+    if (g->tokenizer && encoder_encode(g->encoder, prompt, strlen(prompt), 0, &g->ids, err) < 0) {
+        err->code = err->code == CODE_DATA ? CODE_USAGE : err->code;
+        return error_prefix(err, "--prompt");
+    }
+    for (size_t i = 0; i < g->ids.count; i++)
+        if (g->ids.ids[i] >= g->tokens)
+            return error_set(err, CODE_USAGE,
+                             "--prompt has token %d (%s); with model.vocab = %d the model knows 0 to %d", g->ids.ids[i],
+                             tokenizer_kind(g->tokenizer), g->job.model.vocab, g->job.model.vocab - 1);
+    g->prompt = g->ids.count;
+    return g->prompt > 0 ? 0 : error_set(err, CODE_USAGE, "--prompt has no tokens");
 }
 
 /* ---- output ---- */
@@ -73,11 +241,11 @@ static int print_tokens(struct generator *g, const int32_t *ids, size_t count, b
     struct text_list text = {0};
     int result = 0;
 
-    if (!g->f->tokenizer)
+    if (!g->tokenizer)
         for (size_t i = 0; i < count; i++)
             printf(" %d", ids[i]);
     else
-        result = tokenizer_decode(g->f->tokenizer, &g->decoding, ids, count, more ? DECODE_MORE : 0, &text, err);
+        result = tokenizer_decode(g->tokenizer, &g->decoding, ids, count, more ? DECODE_MORE : 0, &text, err);
     if (result == 0)
         result = print_text(text.text, text.count, err);
     free(text.text);
@@ -90,18 +258,18 @@ static int print_tokens(struct generator *g, const int32_t *ids, size_t count, b
 static int next_token(struct generator *g, int32_t *id, struct error *err)
 {
     struct philox_stream stream = {.seed = (uint64_t)g->o->seed, .site = philox_site("generate")};
-    size_t seq = (size_t)g->f->job.model.seq_length, dropped = seq - seq / 2, count = g->ids.count;
+    size_t seq = (size_t)g->job.model.seq_length, dropped = seq - seq / 2, count = g->ids.count;
     /* The first token of the context: each time it is full, its older half is dropped. */
     size_t start = count <= seq ? 0 : (count - seq + dropped - 1) / dropped * dropped;
 
-    if (forward_logits(g->f->forward, g->ids.ids + start, (int)(g->ids.count - start), g->logits, err) < 0)
+    if (forward_logits(g->forward, g->ids.ids + start, (int)(g->ids.count - start), g->logits, err) < 0)
         return -1;
-    *id = sample_next(&g->o->sampling, g->logits, g->f->is_token, g->f->tokens,
+    *id = sample_next(&g->o->sampling, g->logits, g->is_token, g->tokens,
                       philox_uniform(stream, g->ids.count - g->prompt), g->order);
     if (*id < 0)
         return error_set(err, CODE_DATA, "%s: no logit is a finite number after %zu tokens: the model has NaN weights",
-                         ckpt_path(g->f->ckpt), g->ids.count);
-    if (*id == g->f->end)
+                         ckpt_path(g->ckpt), g->ids.count);
+    if (*id == g->end)
         *id = -1;
     return 0;
 }
@@ -115,57 +283,65 @@ static int generate_tokens(struct generator *g, struct error *err)
             return -1;
         if (id < 0)
             break;
-        if (inference_append(&g->ids, id, err) < 0 || print_tokens(g, &id, 1, true, err) < 0)
+        if (append_id(&g->ids, id, err) < 0 || print_tokens(g, &id, 1, true, err) < 0)
             return -1;
     }
     return print_tokens(g, NULL, 0, false, err);
 }
 
-static int encode_prompt(struct generator *g, struct error *err)
-{
-    const char *prompt = g->o->prompt;
-
-    if (inference_encode(g->f, "--prompt", prompt, strlen(prompt), &g->ids, err) < 0) {
-        err->code = err->code == CODE_DATA ? CODE_USAGE : err->code;
-        return -1;
-    }
-    g->prompt = g->ids.count;
-    return g->prompt > 0 ? 0 : error_set(err, CODE_USAGE, "--prompt has no tokens");
-}
-
 static int load_model(struct generator *g, struct error *err)
 {
-    long seq = g->f->job.model.seq_length, prompt = (long)g->prompt;
-    size_t vocab = (size_t)g->f->job.model.vocab;
+    long seq = g->job.model.seq_length, prompt = (long)g->prompt, tokens = g->o->tokens;
+    size_t vocab = (size_t)g->job.model.vocab;
 
     g->logits = error_calloc(vocab, sizeof *g->logits, err);
     g->order = error_calloc(vocab, sizeof *g->order, err);
-    if (!g->logits || !g->order)
-        return -1;
-    return inference_load(g->f, prompt >= seq || g->o->tokens >= seq - prompt ? (int)seq : (int)(prompt + g->o->tokens),
-                          err);
+    if (g->logits && g->order)
+        g->forward = forward_create(
+            g->dev, &g->job, (int)(prompt >= seq || tokens >= seq - prompt ? seq : prompt + tokens), g->ckpt, err);
+    return g->forward ? 0 : -1;
 }
 
-static int generate_text(struct inference *f, const struct generate_options *o, struct error *err)
+static int generate_text(struct generator *g, struct error *err)
 {
-    struct generator g = {.f = f, .o = o, .decoding.begun = true};
-    int result = -1;
+    g->ckpt = open_checkpoint(g->o, err);
+    if (!g->ckpt || read_job(g, err) < 0 || open_tokenizer(g, err) < 0)
+        return -1;
+    g->dev = choose_device(g->o->device, err);
+    if (!g->dev || encode_prompt(g, err) < 0 || print_text(g->o->prompt, strlen(g->o->prompt), err) < 0 ||
+        load_model(g, err) < 0 || generate_tokens(g, err) < 0)
+        return -1;
+    putchar('\n');
+    return 0;
+}
 
-    if (encode_prompt(&g, err) == 0 && print_text(o->prompt, strlen(o->prompt), err) == 0 && load_model(&g, err) == 0)
-        result = generate_tokens(&g, err);
-    if (result == 0)
-        putchar('\n');
-    free(g.ids.ids);
-    free(g.logits);
-    free(g.order);
-    return result;
+static void free_generator(struct generator *g)
+{
+    forward_destroy(g->forward);
+    device_destroy(g->dev);
+    encoder_destroy(g->encoder);
+    tokenizer_close(g->tokenizer);
+    free(g->is_token);
+    if (g->is_job_known)
+        job_destroy(&g->job);
+    ckpt_close(g->ckpt);
+    free(g->ids.ids);
+    free(g->logits);
+    free(g->order);
 }
 
 /* ---- the command line ---- */
 
 static int take_device(const char *text, void *device)
 {
-    return inference_parse_device(text, device) ? -1 : option_fail("--device must be auto, cpu or cuda, not %s", text);
+    static const char *const names[] = {[DEVICE_AUTO] = "auto", [DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda"};
+
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *(enum device_choice *)device = (enum device_choice)i;
+            return -1;
+        }
+    return option_fail("--device must be auto, cpu or cuda, not %s", text);
 }
 
 /* Returns -1 to go on, otherwise the exit code. */
@@ -178,8 +354,8 @@ static int parse_options(struct generate_options *o, int argc, char **argv)
         {"temperature", OPTION_REAL, .to = &o->sampling.temperature},
         {"top-p", OPTION_REAL, .to = &o->sampling.top_p, .most = 1},
         {"seed", OPTION_WHOLE, .to = &o->seed},
-        {"tokenizer", OPTION_TEXT, .to = &o->model.tokenizer},
-        {"device", OPTION_TAKE, .to = &o->model.device, .take = take_device},
+        {"tokenizer", OPTION_TEXT, .to = &o->tokenizer},
+        {"device", OPTION_TAKE, .to = &o->device, .take = take_device},
         {0},
     };
     int code = options_read(rows, argc, argv, usage);
@@ -191,28 +367,25 @@ static int parse_options(struct generate_options *o, int argc, char **argv)
     if (optind + 1 != argc)
         return option_fail(optind >= argc ? "no checkpoint was given" : "more than one checkpoint was given");
     o->sampling.top_k = (int)o->top_k;
-    o->model.checkpoint = argv[optind];
+    o->checkpoint = argv[optind];
     return -1;
 }
 
 int main(int argc, char **argv)
 {
     struct generate_options options = {
-        .model.note = print_note,
         .prompt = "\n",
         .tokens = 200,
         .sampling = {.temperature = 0.8, .top_p = 1},
         .seed = 1,
     };
-    struct inference inference = {0};
+    struct generator generator = {.o = &options, .decoding.begun = true};
     struct error err = {0};
     int code = parse_options(&options, argc, argv);
 
     if (code >= 0)
         return error_output(code);
-    code = CODE_OK;
-    if (inference_open(&inference, &options.model, &err) < 0 || generate_text(&inference, &options, &err) < 0)
-        code = error_report(&err);
-    inference_close(&inference);
+    code = generate_text(&generator, &err) < 0 ? error_report(&err) : CODE_OK;
+    free_generator(&generator);
     return error_output(code);
 }
