@@ -172,9 +172,9 @@ int tokenizer_decode(const struct tokenizer *tokenizer, struct decode_state *sta
 #define TRAINING_LINE_MOST 4096 /* bytes */
 
 struct tokenizer_training {
-    bool unigram;   /* a Unigram model; otherwise BPE */
-    int vocab_size; /* tokens, among them 256 for bytes, and <unk>, <s> and </s>, which are 0, 1 and 2 */
-    int threads;
+    bool unigram;    /* a Unigram model; otherwise BPE */
+    long vocab_size; /* tokens, among them 256 for bytes, and <unk>, <s> and </s>, which are 0, 1 and 2 */
+    long threads;
 
     /* The next line of the text, of at most TRAINING_LINE_MOST bytes, without a line feed; NULL at the end. */
     const char *(*next_line)(void *arg, size_t *bytes);

@@ -37,7 +37,7 @@ static int take_bad(struct conversion *c, const struct bad_place *bad, struct er
 
     snprintf(place, sizeof place, "%.200s:%" PRIu64 ", offset %" PRIu64, bad->place.name, bad->place.line,
              bad->place.offset);
-    if (converted->bad == c->convert->skip_bad) {
+    if (converted->bad == (uint64_t)c->convert->skip_bad) {
         if (converted->bad > 0)
             snprintf(more, sizeof more, " (after %" PRIu64 " skipped by --skip-bad)", converted->bad);
         return error_set(err, CODE_DATA, "%s: %s%s", place, bad->what, more);
@@ -136,7 +136,7 @@ static int run_all(struct conversion *c, struct error *err)
 {
     struct error reading;
 
-    c->threads = c->convert->workers + 1;
+    c->threads = (int)c->convert->workers + 1;
     c->workers = error_calloc((size_t)c->threads, sizeof *c->workers, err);
     c->parcels = error_calloc(2 * (size_t)c->threads, sizeof *c->parcels, err);
     if (!c->workers || !c->parcels)
@@ -152,7 +152,7 @@ static int run_all(struct conversion *c, struct error *err)
 
 /* ---- the sets ---------------------------------------------------------------------------------------------------- */
 
-static bool has_split(const struct convert *convert)
+bool convert_is_split(const struct convert *convert)
 {
     return convert->split[0] > 0 || convert->split[1] > 0 || convert->split[2] > 0;
 }
@@ -204,7 +204,7 @@ static int create_sets(struct conversion *c, struct error *err)
     static const char *const ends[CONVERT_SETS] = {"_train", "_valid", "_test"};
     const struct convert *convert = c->convert;
 
-    if (!has_split(convert))
+    if (!convert_is_split(convert))
         return add_set(c, convert->out, "", err) < 0 ||
                        (convert->valid_out && add_set(c, convert->valid_out, "", err) < 0)
                    ? -1
@@ -266,7 +266,7 @@ static int commit_sets(struct conversion *c, struct error *err)
                    : error_set(err, CODE_DATA, "%s has no document; give it text", c->convert->texts.paths[0]);
     if (c->convert->valid_out && move_percent(c, err) < 0)
         return -1;
-    if (has_split(c->convert) && move_split(c, err) < 0)
+    if (convert_is_split(c->convert) && move_split(c, err) < 0)
         return -1;
     for (int i = converted->count - 1; i >= 0; i--) {
         converted->sets[i].facts = indexed_writer_facts(c->sets[i]);

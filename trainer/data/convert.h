@@ -29,8 +29,8 @@ struct convert {
     const char *key;       /* of JSON lines */
     bool sentences;        /* each sentence is a sequence; otherwise each document is */
     bool append_end;       /* the tokenizer's end-of-document token after each document */
-    int workers;           /* threads that encode: 1 to CONVERT_WORKERS_MOST. The data set does not depend on it */
-    uint64_t skip_bad;     /* leave out up to that many bad places (parcel.h) */
+    long workers;          /* threads that encode: 1 to CONVERT_WORKERS_MOST. The data set does not depend on it */
+    long skip_bad;         /* leave out up to that many bad places (parcel.h) */
 
     const char *out; /* prefix */
 
@@ -57,6 +57,9 @@ struct converted {
     uint64_t documents, empty, bad; /* empty ones, and bad places, which were left out */
     char first_empty[300], first_bad[600];
 };
+
+/* Whether there are weights of a split. */
+bool convert_is_split(const struct convert *convert);
 
 /* CODE_DATA for the first bad place that is not to be skipped, with its text, line and offset. */
 int convert_texts(const struct convert *convert, struct converted *converted, struct error *err);

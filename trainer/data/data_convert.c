@@ -11,12 +11,6 @@
 
 #define VALID_PERCENT 5
 
-/* The options as they are written. */
-struct convert_options {
-    const char *list, *percent, *split, *key;
-    long workers, skip;
-};
-
 static void print_converted(const struct convert *convert, const struct converted *converted)
 {
     if (converted->bad)
@@ -26,13 +20,8 @@ static void print_converted(const struct convert *convert, const struct converte
         printf("left out %" PRIu64 " of %" PRIu64 " documents, which %s empty: %s%s\n", converted->empty,
                converted->documents, converted->empty == 1 ? "is" : "are", converted->first_empty,
                converted->empty == 1 ? "" : ", ...");
-    for (int i = 0; i < converted->count; i++) {
-        const struct converted_set *set = &converted->sets[i];
-
-        printf("%s: %" PRIu64 " token%s, ", set->prefix, set->facts.tokens, data_plural(set->facts.tokens));
-        data_print_documents(&set->facts, convert->sentences);
-        printf("; wrote %s.bin and %s.idx\n", set->prefix, set->prefix);
-    }
+    for (int i = 0; i < converted->count; i++)
+        data_print_written(converted->sets[i].prefix, &converted->sets[i].facts, convert->sentences);
 }
 
 static int run_convert(struct convert *convert)
@@ -82,28 +71,21 @@ static bool is_same_prefix(const char *a, const char *b)
 }
 
 /* "969,30,1", or fewer numbers, with a sum above 0. */
-static bool read_split(const char *text, double split[CONVERT_SETS])
+static int take_split(const char *text, void *to)
 {
-    char part[64];
-    double sum = 0;
-    int count = 0;
+    struct convert *convert = to;
+    char parts[200], *rest = parts, *part;
+    bool good = strlen(text) < sizeof parts;
 
-    for (const char *at = text; at; count++) {
-        size_t length = strcspn(at, ",");
-
-        if (count == CONVERT_SETS || length >= sizeof part)
-            return false;
-        memcpy(part, at, length);
-        part[length] = '\0';
-        if (!text_to_double(part, 0, 1e9, &split[count]))
-            return false;
-        sum += split[count];
-        at = at[length] ? at + length + 1 : NULL;
-    }
-    return sum > 0;
+    snprintf(parts, sizeof parts, "%s", text);
+    for (int count = 0; good && (part = strsep(&rest, ",")); count++)
+        good = count < CONVERT_SETS && text_to_double(part, 0, 1e9, &convert->split[count]);
+    return good && convert_is_split(convert)
+               ? -1
+               : option_fail("--split %s: expected up to three weights, as 969,30,1", text);
 }
 
-static int check_sets(struct convert *convert, const struct convert_options *options)
+static int check_sets(struct convert *convert)
 {
     const char *valid = convert->valid_out;
 
@@ -111,73 +93,52 @@ static int check_sets(struct convert *convert, const struct convert_options *opt
         return option_fail("no --out PREFIX was given");
     if (data_is_nameless(convert->out) || (valid && data_is_nameless(valid)))
         return option_fail("the prefix \"%s\" names no file", data_is_nameless(convert->out) ? convert->out : valid);
-    if (options->percent && !valid)
+    if (convert->valid_percent >= 0 && !valid)
         return option_fail("--valid-percent was given without --valid-out");
     if (valid && is_same_prefix(valid, convert->out))
         return option_fail("--out and --valid-out are the same prefix");
-    if (options->percent && (!text_to_double(options->percent, 0, 100, &convert->valid_percent) ||
-                             convert->valid_percent == 0 || convert->valid_percent == 100))
+    if (convert->valid_percent == 0 || convert->valid_percent == 100)
         return option_fail("--valid-percent must be a number, more than 0 and less than 100");
-    if (valid && options->split)
+    if (valid && convert_is_split(convert))
         return option_fail("--split and --valid-out were both given");
-    if (options->split && !read_split(options->split, convert->split))
-        return option_fail("--split %s: expected up to three weights, as 969,30,1", options->split);
     return CODE_OK;
 }
 
-static int check_options(struct convert *convert, const struct convert_options *options)
+int data_convert(int argc, char **argv)
 {
-    int code;
-
-    if (convert->texts.count == 0 && !options->list)
-        return option_fail("no text was given");
-    code = check_sets(convert, options);
-    if (code)
-        return code;
-    convert->workers = options->workers ? (int)options->workers : data_processors();
-    convert->skip_bad = (uint64_t)options->skip;
-    if (options->key && convert->texts.raw)
-        return option_fail("--key and --raw were both given");
-    convert->key = options->key ? options->key : "text";
-    convert->texts.json_input = options->key;
-    return CODE_OK;
-}
-
-/* Returns -1, or an exit code. */
-static int read_options(int argc, char **argv, struct convert *convert, struct convert_options *options)
-{
+    static struct convert convert = {.valid_percent = -1};
+    const char *list = NULL;
     const struct option_row rows[] = {
-        {"out", OPTION_TEXT, .to = &convert->out},
-        {"tokenizer", OPTION_TEXT, .to = &convert->tokenizer},
-        {"files-from", OPTION_TEXT, .to = &options->list},
-        {"key", OPTION_TEXT, .to = &options->key},
-        {"append-eod", OPTION_FLAG, .to = &convert->append_end},
-        {"split", OPTION_TEXT, .to = &options->split},
-        {"sentences", OPTION_FLAG, .to = &convert->sentences},
-        {"raw", OPTION_FLAG, .to = &convert->texts.raw},
-        {"valid-out", OPTION_TEXT, .to = &convert->valid_out},
-        {"valid-percent", OPTION_TEXT, .to = &options->percent},
-        {"skip-bad", OPTION_WHOLE, .to = &options->skip, .most = INT_MAX},
-        {"workers", OPTION_WHOLE, .to = &options->workers, .least = 1, .most = CONVERT_WORKERS_MOST},
+        {"out", OPTION_TEXT, .to = &convert.out},
+        {"tokenizer", OPTION_TEXT, .to = &convert.tokenizer},
+        {"files-from", OPTION_TEXT, .to = &list},
+        {"key", OPTION_TEXT, .to = &convert.key},
+        {"append-eod", OPTION_FLAG, .to = &convert.append_end},
+        {"split", OPTION_TAKE, .to = &convert, .take = take_split},
+        {"sentences", OPTION_FLAG, .to = &convert.sentences},
+        {"raw", OPTION_FLAG, .to = &convert.texts.raw},
+        {"valid-out", OPTION_TEXT, .to = &convert.valid_out},
+        {"valid-percent", OPTION_REAL, .to = &convert.valid_percent, .most = 100},
+        {"skip-bad", OPTION_WHOLE, .to = &convert.skip_bad, .most = INT_MAX},
+        {"workers", OPTION_WHOLE, .to = &convert.workers, .least = 1, .most = CONVERT_WORKERS_MOST},
         {0},
     };
     int code = options_read(rows, argc, argv, data_usage);
 
     if (code >= 0)
         return code;
-    convert->texts.paths = argv + optind;
-    convert->texts.count = argc - optind;
-    return -1;
-}
-
-int data_convert(int argc, char **argv)
-{
-    static struct convert convert = {.valid_percent = VALID_PERCENT};
-    struct convert_options options = {0};
-    int code = read_options(argc, argv, &convert, &options);
-
-    if (code >= 0)
+    convert.texts.paths = argv + optind;
+    convert.texts.count = argc - optind;
+    if (convert.texts.count == 0 && !list)
+        return option_fail("no text was given");
+    code = check_sets(&convert);
+    if (code)
         return code;
-    code = check_options(&convert, &options);
-    return code ? code : convert_all(&convert, options.list);
+    if (convert.key && convert.texts.raw)
+        return option_fail("--key and --raw were both given");
+    convert.texts.json_input = convert.key;
+    convert.key = convert.key ? convert.key : "text";
+    convert.workers = convert.workers ? convert.workers : data_processors();
+    convert.valid_percent = convert.valid_percent < 0 ? VALID_PERCENT : convert.valid_percent;
+    return convert_all(&convert, list);
 }

@@ -14,11 +14,19 @@
 
 static int32_t chunk[CHUNK];
 
-void data_print_documents(const struct indexed_facts *facts, bool sentences)
+/* "5 sentences, 2 documents", or only the documents where sequences are documents. */
+static void print_documents(const struct indexed_facts *facts, bool sentences)
 {
     if (sentences)
         printf("%" PRIu64 " sentence%s, ", facts->sequences, data_plural(facts->sequences));
     printf("%" PRIu64 " document%s", facts->documents, data_plural(facts->documents));
+}
+
+void data_print_written(const char *prefix, const struct indexed_facts *facts, bool sentences)
+{
+    printf("%s: %" PRIu64 " token%s, ", prefix, facts->tokens, data_plural(facts->tokens));
+    print_documents(facts, sentences);
+    printf("; wrote %s.bin and %s.idx\n", prefix, prefix);
 }
 
 /* ---- show, verify ------------------------------------------------------------------------------------------------ */
@@ -53,7 +61,7 @@ static void print_set(const char *prefix, const struct indexed_facts *facts, con
     const bool sentences = facts->longest_document > 1;
 
     printf("%s: %" PRIu64 " tokens (%s), ", prefix, facts->tokens, indexed_type_name(facts->type));
-    data_print_documents(facts, sentences);
+    print_documents(facts, sentences);
     printf(", longest %s %" PRIu64, sentences ? "sentence" : "sequence", facts->longest);
     if (range && facts->tokens)
         printf("; tokens are %" PRId32 " to %" PRId32 ": model.vocab must be at least %" PRId64, range->least,
@@ -124,44 +132,25 @@ struct decoding {
     const char *prefix;
     struct indexed *indexed;
     struct tokenizer *tokenizer;
-    uint64_t sequence, position; /* the first sequence of the next document, and its first token */
     struct text_list text;
 };
-
-/* Moves to the document that begins with this sequence; *tokens are on the way. */
-static int pass_sequences(struct decoding *d, uint64_t until, uint64_t *tokens, struct error *err)
-{
-    int32_t *lengths = chunk;
-
-    *tokens = 0;
-    while (d->sequence < until) {
-        size_t count = until - d->sequence < CHUNK ? (size_t)(until - d->sequence) : CHUNK;
-
-        if (indexed_lengths(d->indexed, d->sequence, count, lengths, err) < 0)
-            return -1;
-        for (size_t i = 0; i < count; i++)
-            *tokens += (uint64_t)lengths[i];
-        d->sequence += count;
-    }
-    d->position += *tokens;
-    return 0;
-}
 
 static int print_document(struct decoding *d, uint64_t document, struct error *err)
 {
     struct decode_state state = {0};
-    uint64_t end, tokens, at;
+    uint64_t at, end;
 
-    if (indexed_boundaries(d->indexed, document + 1, 1, &end, err) < 0 || pass_sequences(d, end, &tokens, err) < 0)
+    if (indexed_document_begin(d->indexed, document, &at, err) < 0 ||
+        indexed_document_begin(d->indexed, document + 1, &end, err) < 0)
         return -1;
-    for (at = d->position - tokens; at < d->position;) {
-        size_t count = d->position - at < CHUNK ? (size_t)(d->position - at) : CHUNK;
+    while (at < end) {
+        size_t count = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
 
         if (indexed_read(d->indexed, at, count, INT_MAX, chunk, err) < 0)
             return -1;
         at += count;
         d->text.count = 0;
-        if (tokenizer_decode(d->tokenizer, &state, chunk, count, at < d->position ? DECODE_MORE : 0, &d->text, err) < 0)
+        if (tokenizer_decode(d->tokenizer, &state, chunk, count, at < end ? DECODE_MORE : 0, &d->text, err) < 0)
             return error_prefix(err, "%s, document %" PRIu64, d->prefix, document);
         fwrite(d->text.text, 1, d->text.count, stdout);
     }
@@ -172,26 +161,21 @@ static int decode_documents(const char *prefix, const char *tokenizer, uint64_t 
 {
     struct decoding d = {.prefix = prefix, .indexed = indexed_open(prefix, err)};
     char folder[PATH_MAX];
-    uint64_t documents, begin, tokens;
+    uint64_t documents;
     int status = -1;
 
     if (!d.indexed)
         return -1;
     documents = indexed_facts(d.indexed).documents;
-    last = last < documents || last == UINT64_MAX ? last : documents;
-    if (last == UINT64_MAX)
-        last = documents - 1;
-    if (last == documents) {
+    last = last == UINT64_MAX ? documents - 1 : last;
+    if (last >= documents) {
         error_set(err, CODE_USAGE, "%s has documents 0 to %" PRIu64, prefix, documents - 1);
         goto done;
     }
     d.tokenizer = tokenizer_open(tokenizer ? tokenizer : indexed_tokenizer(prefix, folder), err);
     if (d.tokenizer && tokenizer_note(d.tokenizer))
         data_notice(tokenizer_note(d.tokenizer));
-    if (!d.tokenizer || indexed_boundaries(d.indexed, first, 1, &begin, err) < 0 ||
-        pass_sequences(&d, begin, &tokens, err) < 0)
-        goto done;
-    status = 0;
+    status = d.tokenizer ? 0 : -1;
     for (uint64_t i = first; i <= last && status == 0; i++)
         status = print_document(&d, i, err);
 

@@ -138,9 +138,7 @@ static int merge_sets(char *const *prefixes, int count, const char *out, struct 
     data_end_progress();
     if (status < 0)
         return -1;
-    printf("%s: %" PRIu64 " token%s, ", out, facts.tokens, data_plural(facts.tokens));
-    data_print_documents(&facts, facts.longest_document > 1);
-    printf("; wrote %s.bin and %s.idx\n", out, out);
+    data_print_written(out, &facts, facts.longest_document > 1);
     return 0;
 }
 

@@ -21,8 +21,8 @@ int data_train_tokenizer(int argc, char **argv);
 
 struct indexed_facts;
 
-/* "5 sentences, 2 documents", or only the documents where sequences are documents. */
-void data_print_documents(const struct indexed_facts *facts, bool sentences);
+/* "PREFIX: 9 tokens, 5 sentences, 2 documents; wrote ..."; only the documents where sequences are documents. */
+void data_print_written(const char *prefix, const struct indexed_facts *facts, bool sentences);
 
 /* ---- muster_data.c: what the commands share ---------------------------------------------------------------------- */
 

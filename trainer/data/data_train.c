@@ -119,72 +119,57 @@ static int train_model(const struct text_inputs *texts, const char *key, struct 
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
-struct training_options {
-    const char *out, *list, *key, *kind;
-    long size, workers;
-    bool raw;
-};
-
-static int check_options(const struct training_options *options, struct tokenizer_training *training)
+static int take_kind(const char *text, void *to)
 {
-    if (!options->out)
-        return option_fail("train-tokenizer: no --out FOLDER was given");
-    if (!options->size)
-        return option_fail("train-tokenizer: no --vocab-size was given");
-    if (options->kind && strcmp(options->kind, "bpe") != 0 && strcmp(options->kind, "unigram") != 0)
-        return option_fail("--kind %s: expected bpe or unigram", options->kind);
-    if (options->key && options->raw)
-        return option_fail("--key and --raw were both given");
-    if (access(options->out, F_OK) == 0)
-        return option_fail("%s exists; remove it or choose another folder", options->out);
-    training->unigram = options->kind && strcmp(options->kind, "unigram") == 0;
-    training->vocab_size = (int)options->size;
-    training->threads = options->workers ? (int)options->workers : data_processors();
-    return CODE_OK;
-}
+    struct tokenizer_training *training = to;
 
-static int run_training(char *const *given, int count, const struct training_options *options,
-                        struct tokenizer_training *training)
-{
-    struct text_inputs texts = {.raw = options->raw, .json_input = options->key, .notice = data_notice};
-    char **names;
-    size_t total;
-    struct error err;
-    int code = data_read_names(given, count, options->list, &names, &total);
-
-    if (code == CODE_OK) {
-        texts.paths = names;
-        texts.count = (int)total;
-        if (train_model(&texts, options->key ? options->key : "text", training, options->out, &err) < 0)
-            code = error_report(&err);
-        else
-            printf("%s: a %s vocabulary of %d tokens\n", options->out, training->unigram ? "Unigram" : "BPE",
-                   training->vocab_size);
-    }
-    text_free_lines(names, total);
-    return code;
+    training->unigram = strcmp(text, "unigram") == 0;
+    return training->unigram || strcmp(text, "bpe") == 0 ? -1 : option_fail("--kind %s: expected bpe or unigram", text);
 }
 
 int data_train_tokenizer(int argc, char **argv)
 {
-    struct training_options options = {0};
-    struct tokenizer_training training = {0};
+    struct tokenizer_training training = {.threads = data_processors()};
+    struct text_inputs texts = {.notice = data_notice};
+    const char *out = NULL, *list = NULL, *key = NULL;
     const struct option_row rows[] = {
-        {"out", OPTION_TEXT, .to = &options.out},
-        {"files-from", OPTION_TEXT, .to = &options.list},
-        {"key", OPTION_TEXT, .to = &options.key},
-        {"vocab-size", OPTION_WHOLE, .to = &options.size, .least = 300, .most = 1 << 20},
-        {"kind", OPTION_TEXT, .to = &options.kind},
-        {"workers", OPTION_WHOLE, .to = &options.workers, .least = 1, .most = CONVERT_WORKERS_MOST},
-        {"raw", OPTION_FLAG, .to = &options.raw},
+        {"out", OPTION_TEXT, .to = &out},
+        {"files-from", OPTION_TEXT, .to = &list},
+        {"key", OPTION_TEXT, .to = &key},
+        {"vocab-size", OPTION_WHOLE, .to = &training.vocab_size, .least = 300, .most = 1 << 20},
+        {"kind", OPTION_TAKE, .to = &training, .take = take_kind},
+        {"workers", OPTION_WHOLE, .to = &training.threads, .least = 1, .most = CONVERT_WORKERS_MOST},
+        {"raw", OPTION_FLAG, .to = &texts.raw},
         {0},
     };
     int code = options_read(rows, argc, argv, data_usage);
+    struct error err;
+    char **names;
+    size_t count;
 
     if (code >= 0)
         return code;
-    if (optind == argc && !options.list)
+    if (optind == argc && !list)
         return option_fail("train-tokenizer: no text was given");
-    code = check_options(&options, &training);
-    return code ? code : run_training(argv + optind, argc - optind, &options, &training);
+    if (!out)
+        return option_fail("train-tokenizer: no --out FOLDER was given");
+    if (!training.vocab_size)
+        return option_fail("train-tokenizer: no --vocab-size was given");
+    if (key && texts.raw)
+        return option_fail("--key and --raw were both given");
+    if (access(out, F_OK) == 0)
+        return option_fail("%s exists; remove it or choose another folder", out);
+    code = data_read_names(argv + optind, argc - optind, list, &names, &count);
+    if (code == CODE_OK) {
+        texts.json_input = key;
+        texts.paths = names;
+        texts.count = (int)count;
+        if (train_model(&texts, key ? key : "text", &training, out, &err) < 0)
+            code = error_report(&err);
+        else
+            printf("%s: a %s vocabulary of %ld tokens\n", out, training.unigram ? "Unigram" : "BPE",
+                   training.vocab_size);
+    }
+    text_free_lines(names, count);
+    return code;
 }

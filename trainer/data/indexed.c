@@ -28,23 +28,9 @@ struct indexed {
     unsigned width; /* bytes a token */
 };
 
-static unsigned type_width(unsigned type)
-{
-    switch (type) {
-    case INDEXED_U8:
-        return 1;
-    case INDEXED_U16:
-        return 2;
-    case INDEXED_I32:
-        return 4;
-    default:
-        return 0;
-    }
-}
-
 size_t indexed_width(enum indexed_type type)
 {
-    return type_width(type);
+    return type == INDEXED_U8 ? 1 : type == INDEXED_U16 ? 2 : 4;
 }
 
 const char *indexed_type_name(enum indexed_type type)
@@ -54,28 +40,12 @@ const char *indexed_type_name(enum indexed_type type)
 
 void indexed_pack(enum indexed_type type, const int32_t *ids, size_t count, void *tokens)
 {
-    uint8_t *bytes = tokens;
+    size_t width = indexed_width(type);
+    uint8_t *at = tokens;
 
-    switch (type) {
-    case INDEXED_U8:
-        for (size_t i = 0; i < count; i++)
-            bytes[i] = (uint8_t)ids[i];
-        break;
-    case INDEXED_U16:
-        for (size_t i = 0; i < count; i++) {
-            uint16_t token = htole16((uint16_t)ids[i]);
-
-            memcpy(bytes + 2 * i, &token, 2);
-        }
-        break;
-    case INDEXED_I32:
-        for (size_t i = 0; i < count; i++) {
-            uint32_t token = htole32((uint32_t)ids[i]);
-
-            memcpy(bytes + 4 * i, &token, 4);
-        }
-        break;
-    }
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < width; k++)
+            *at++ = (uint8_t)((uint32_t)ids[i] >> 8 * k);
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
@@ -139,8 +109,8 @@ static int check_header(struct indexed *x, struct error *err)
     version = get_number(header + 9, 8);
     if (version != INDEXED_VERSION)
         return error_set(err, CODE_DATA, "%s, offset 9: version %" PRIu64 "; version 1 is supported", path, version);
-    x->width = type_width(header[17]);
-    if (x->width == 0)
+    x->width = (unsigned)indexed_width(header[17]);
+    if (header[17] != INDEXED_U8 && header[17] != INDEXED_I32 && header[17] != INDEXED_U16)
         return error_set(err, CODE_DATA,
                          "%s, offset 17: token type %d; 1 (uint8), 4 (int32) and 8 (uint16) are supported", path,
                          header[17]);
@@ -306,17 +276,17 @@ int indexed_boundaries(const struct indexed *x, uint64_t first, size_t count, ui
     return 0;
 }
 
-int indexed_sequence_begin(const struct indexed *x, uint64_t sequence, uint64_t *token, struct error *err)
+int indexed_document_begin(const struct indexed *x, uint64_t document, uint64_t *token, struct error *err)
 {
-    uint64_t offset = INDEXED_HEADER_SIZE + 4 * x->facts.sequences + 8 * sequence;
+    uint64_t sequence, offset;
     unsigned char bytes[8];
 
     *token = x->facts.tokens;
+    if (indexed_boundaries(x, document, 1, &sequence, err) < 0)
+        return -1;
     if (sequence == x->facts.sequences)
         return 0;
-    if (sequence > x->facts.sequences)
-        return error_set(err, CODE_INTERNAL, "%s: sequence %" PRIu64 " of %" PRIu64 " was asked for", x->idx.path,
-                         sequence, x->facts.sequences);
+    offset = INDEXED_HEADER_SIZE + 4 * x->facts.sequences + 8 * sequence;
     if (read_file(&x->idx, offset, bytes, sizeof bytes, err) < 0)
         return -1;
     *token = get_number(bytes, 8) / x->width;
@@ -324,18 +294,6 @@ int indexed_sequence_begin(const struct indexed *x, uint64_t sequence, uint64_t 
 }
 
 /* ---- tokens ------------------------------------------------------------------------------------------------------ */
-
-static void decode_tokens(const unsigned char *bytes, unsigned width, size_t count, int32_t *tokens)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (width == 1)
-            tokens[i] = bytes[i];
-        else if (width == 2)
-            tokens[i] = bytes[2 * i] | bytes[2 * i + 1] << 8;
-        else
-            tokens[i] = (int32_t)get_number(bytes + 4 * i, 4);
-    }
-}
 
 int indexed_refuse(const struct indexed *x, uint64_t position, int32_t token, const char *why, struct error *err)
 {
@@ -363,24 +321,16 @@ int indexed_read(const struct indexed *x, uint64_t first, size_t count, int voca
 
         if (read_file(&x->bin, (first + done) * x->width, bytes, here * x->width, err) < 0)
             return -1;
-        decode_tokens(bytes, x->width, here, tokens + done);
-        for (size_t i = 0; i < here; i++, done++)
+        for (size_t i = 0; i < here; i++, done++) {
+            tokens[done] = (int32_t)get_number(bytes + i * x->width, x->width);
             if (tokens[done] < 0 || tokens[done] >= vocab)
                 return refuse_vocabulary(x, first + done, tokens[done], vocab, err);
+        }
     }
     return 0;
 }
 
 /* ---- documents --------------------------------------------------------------------------------------------------- */
-
-/* The position of the first token of document `document`, at most D. */
-static int document_begin(const struct indexed *x, uint64_t document, uint64_t *token, struct error *err)
-{
-    uint64_t sequence;
-
-    return indexed_boundaries(x, document, 1, &sequence, err) < 0 ? -1
-                                                                  : indexed_sequence_begin(x, sequence, token, err);
-}
 
 /* The first document that begins at `token` or after it; D if none does. */
 static int find_document(const struct indexed *x, uint64_t token, uint64_t *document, struct error *err)
@@ -390,7 +340,7 @@ static int find_document(const struct indexed *x, uint64_t token, uint64_t *docu
     while (low < high) {
         uint64_t middle = low + (high - low) / 2, begin;
 
-        if (document_begin(x, middle, &begin, err) < 0)
+        if (indexed_document_begin(x, middle, &begin, err) < 0)
             return -1;
         if (begin < token)
             low = middle + 1;
@@ -409,7 +359,7 @@ int indexed_document_flags(const struct indexed *x, uint64_t first, size_t count
     if (find_document(x, first, &document, err) < 0)
         return -1;
     for (; document < documents; document++) {
-        if (document_begin(x, document, &begin, err) < 0)
+        if (indexed_document_begin(x, document, &begin, err) < 0)
             return -1;
         if (begin - first >= count)
             break;

@@ -71,8 +71,7 @@ int indexed_read(const struct indexed *indexed, uint64_t first, size_t count, in
 /* CODE_DATA with the file and offset of the token at `position`, its value, and `why`. Returns -1. */
 int indexed_refuse(const struct indexed *indexed, uint64_t position, int32_t token, const char *why, struct error *err);
 
-/* Reads the lengths of the sequences [first, first + count) from the file. Thread-safe, as are the two functions after
- * it. */
+/* Reads the lengths of the sequences [first, first + count) from the file. Thread-safe, as are the functions after it. */
 int indexed_lengths(const struct indexed *indexed, uint64_t first, size_t count, int32_t *lengths, struct error *err);
 
 /* Reads entries [first, first + count) of the D document boundaries: the first sequence of each document. The last
@@ -80,12 +79,12 @@ int indexed_lengths(const struct indexed *indexed, uint64_t first, size_t count,
 int indexed_boundaries(const struct indexed *indexed, uint64_t first, size_t count, uint64_t *boundaries,
                        struct error *err);
 
-/* Reads the position of the first token of a sequence, 0 to S. For S it is the number of tokens. */
-int indexed_sequence_begin(const struct indexed *indexed, uint64_t sequence, uint64_t *token, struct error *err);
+/* Reads the position of the first token of a document. For the number of documents it is the number of tokens. */
+int indexed_document_begin(const struct indexed *indexed, uint64_t document, uint64_t *token, struct error *err);
 
 /*
  * begins[i] = 1 if token first + i is the first of a document, else 0. Finds the first of these documents
- * by bisection in the index file. May be called by several threads at once.
+ * by bisection in the index file.
  */
 int indexed_document_flags(const struct indexed *indexed, uint64_t first, size_t count, int32_t *begins,
                            struct error *err);
