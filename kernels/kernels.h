@@ -34,6 +34,7 @@
 #include "common/dtype.h"
 #include "common/error.h"
 #include "common/philox.h"
+#include "common/workspace.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -94,38 +95,6 @@ size_t device_bytes_peak(const struct device *dev, enum memory space);
 /* The free bytes of a GPU's memory; SIZE_MAX for a device without memory of its own. */
 size_t device_bytes_unused(struct device *dev);
 
-/*
- * Predicts the workspace of operations of these sizes. A pure function, for a planner without a device and for the
- * engine. It does not know:
- *  - on a CPU, how much of its share the product's library will use. The share is allocated whole at the first product,
- *    and was enough for every shape that was tried.
- *  - on a GPU, whether cuBLASLt has an algorithm for an epilogue at these sizes (else the product needs rows * n floats
- *    of scratch).
- */
-struct workspace {
-    bool gpu; /* device_traits; then threads and widens are not used */
-    int threads;
-    enum dtype dtype;
-    bool widens;        /* device_traits: products of dtype are computed in fp32 */
-    bool backward;      /* gradients and their norm, not only forward passes */
-    bool products;      /* any product at all; a GPU reserves their memory in any case */
-    int rows;           /* of the largest micro-batch */
-    int norm_cols;      /* of layernorm_backward; 0 if it is not called; likewise below */
-    int bias_cols;      /* most columns of a bias_backward */
-    int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
-    int seq, head_size; /* of attention */
-    int heads;          /* of attention; this and the rest only for a GPU */
-    bool masked;        /* attention has dropout, lengths or documents */
-    enum attention_choice attention;
-    size_t squares;     /* blocks of a sum_of_squares (SQUARES_BLOCK), counted in each array alone */
-};
-
-size_t kernels_workspace_bytes(const struct workspace *sizes);
-
-/* Whether attention of these sizes goes to cuDNN: seq, head_size, dtype, masked and attention decide, on a GPU. Only a
- * release of cuDNN that has no deterministic plan for them leaves them to muster's own kernels. */
-bool kernels_use_cudnn(const struct workspace *sizes);
-
 /* Allocates the workspace now. Without this, a GPU would stop to allocate when an operation first needs it. */
 int device_reserve_workspace(struct device *dev, size_t bytes, struct error *err);
 
@@ -140,24 +109,7 @@ size_t device_allocations(const struct device *dev);
  */
 bool device_is_host(const struct device *dev);
 
-/*
- * The logits are computed for LOGITS_ROWS_* rows at a time. A CPU takes few rows, so that the result stays in its
- * caches. A GPU takes many: it needs more parallel work, and each further run of rows reads and writes the accumulated
- * weight gradient once more. MUSTER_LOGITS_ROWS in the environment overrides this, for comparisons: results differ in
- * their last bits.
- */
-enum { LOGITS_ROWS_CPU = 512, LOGITS_ROWS_GPU = 4096 };
-
 /* What the prediction of memory needs to know of a device. */
-struct device_traits {
-    int threads;                     /* of a CPU's operations */
-    bool widens;                     /* products of the forward pass's type are widened to fp32, which is slower */
-    bool is_host;                    /* device_is_host */
-    bool gpu;                        /* the operations are those of kernels/cuda */
-    int logits_rows;                 /* as above; 0: a CPU's */
-    enum attention_choice attention; /* device_choose_attention; not ATTENTION_AUTO where there is no cuDNN */
-};
-
 struct device_traits device_traits(const struct device *dev, enum dtype dtype);
 
 /*
@@ -383,7 +335,6 @@ struct adamw {
     float bias1, bias2;
 };
 
-enum { SQUARES_BLOCK = 4096 }; /* elements of a sum_of_squares that are summed alone */
 
 /* An array of a sum of squares. */
 struct squares {

@@ -8,25 +8,10 @@
 #include "common/mesh.h"
 #include "plan/schedule.h"
 
-static size_t round_up(size_t value, size_t multiple)
-{
-    return (value + multiple - 1) / multiple * multiple;
-}
-
 int units_head(const struct units *units)
 {
     return units->nunits - 1;
 }
-
-/* A tensor's shape. split: the dimension that is divided among the tp ranks; WHOLE: every tp rank has all of it. */
-enum { WHOLE = -1 };
-
-struct tensor_plan {
-    const char *suffix;
-    int ndim;
-    int shape[3];
-    int split;
-};
 
 struct builder {
     struct units *units;
@@ -55,13 +40,13 @@ static bool has_layer(const struct builder *b, int layer)
 }
 
 /* The box of this rank: all of it, or an even part of the split dimension. */
-static void set_box(const struct builder *b, const struct tensor_plan *plan, struct unit_tensor *t)
+static void set_box(const struct builder *b, const struct unit_tensor_shape *shape, struct unit_tensor *t)
 {
     t->count = 1;
-    for (int i = 0; i < plan->ndim; i++) {
-        t->shape[i] = (uint64_t)plan->shape[i];
-        if (i == plan->split) {
-            long first, count = mesh_even_split(plan->shape[i], b->mesh->tp, b->at.tp, &first);
+    for (int i = 0; i < shape->ndim; i++) {
+        t->shape[i] = (uint64_t)shape->shape[i];
+        if (i == shape->split) {
+            long first, count = mesh_even_split(shape->shape[i], b->mesh->tp, b->at.tp, &first);
 
             t->start[i] = (uint64_t)first;
             t->shape[i] = (uint64_t)count;
@@ -70,131 +55,61 @@ static void set_box(const struct builder *b, const struct tensor_plan *plan, str
     }
 }
 
-/*
- * Appends a tensor to the model's table and, if this rank holds the unit, to the unit. The tensor takes at least
- * `reserve` elements of the flat buffer.
- */
-static void add_tensor(const struct builder *b, struct unit *unit, const char *prefix, const struct tensor_plan *plan,
-                       size_t reserve)
+/* Appends a tensor to the model's table and, if this rank holds the unit, to the unit. */
+static void add_tensor(const struct builder *b, struct unit *unit, struct unit_size *size, const char *prefix,
+                       const struct unit_tensor_shape *shape)
 {
     struct units *units = b->units;
     struct ckpt_tensor *tensor = &units->tensors[units->ntensors];
     struct unit_tensor *t = &unit->tensors[unit->ntensors];
 
-    snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, plan->suffix);
-    tensor->ndim = plan->ndim;
-    for (int i = 0; i < plan->ndim; i++)
-        tensor->shape[i] = (uint64_t)plan->shape[i];
+    snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, shape->suffix);
+    tensor->ndim = shape->ndim;
+    for (int i = 0; i < shape->ndim; i++)
+        tensor->shape[i] = (uint64_t)shape->shape[i];
     units->ntensors++;
     if (!unit->here)
         return;
-    *t = (struct unit_tensor){.index = (uint32_t)(units->ntensors - 1), .offset = unit->count};
-    set_box(b, plan, t);
+    *t = (struct unit_tensor){.index = (uint32_t)(units->ntensors - 1)};
+    t->offset = unit_add(size, b->shape, shape, b->mesh);
+    set_box(b, shape, t);
     unit->ntensors++;
-    unit->count += round_up(reserve > t->count ? reserve : t->count, UNIT_ALIGN);
-    if (plan->split == WHOLE)
-        unit->replicated = unit->count;
 }
 
-static void finish_unit(const struct builder *b, struct unit *unit)
+static void add_unit(const struct builder *b, int index, enum unit_kind kind, bool here)
 {
-    unit->count = round_up(unit->count, (size_t)b->mesh->dp * UNIT_ALIGN);
-}
+    struct unit *unit = &b->units->units[index];
+    struct unit_tensor_shape shapes[UNIT_MAX_TENSORS];
+    int n = unit_tensor_shapes(b->shape, kind, shapes);
+    struct unit_size size = {0};
+    char prefix[32] = "";
 
-static void add_tensors(const struct builder *b, struct unit *unit, const char *prefix, const struct tensor_plan *plans,
-                        int n)
-{
-    for (int i = 0; i < n; i++)
-        add_tensor(b, unit, prefix, &plans[i], 0);
-    finish_unit(b, unit);
-}
-
-/* The padding rows directly follow this rank's rows, so that wte is one matrix of vocab_padded rows. */
-static void wte_unit(const struct builder *b)
-{
-    const struct model_shape *m = b->shape;
-    struct unit *unit = &b->units->units[UNIT_WTE];
-    const struct tensor_plan plan = {"wte.weight", 2, {m->vocab, m->hidden}, 0};
-
-    snprintf(unit->name, sizeof unit->name, "token embedding");
-    unit->here = on_first_stage(b) || on_last_stage(b);
-    unit->copy = unit->here && !on_first_stage(b);
-    add_tensor(b, unit, "", &plan, (size_t)b->units->vocab_padded * (size_t)m->hidden);
-    finish_unit(b, unit);
-}
-
-static void position_unit(const struct builder *b)
-{
-    const struct model_shape *m = b->shape;
-    struct unit *unit = &b->units->units[UNIT_POSITION];
-    const struct tensor_plan plans[] = {
-        [POSITION_WPE] = {"wpe.weight", 2, {m->seq_length, m->hidden}, WHOLE},
-        [POSITION_WTT] = {"wtt.weight", 2, {2, m->hidden}, WHOLE},
-    };
-
-    snprintf(unit->name, sizeof unit->name, "positions");
-    unit->here = on_first_stage(b);
-    add_tensors(b, unit, "", plans, m->kind == MODEL_BERT ? 2 : 1);
-}
-
-static void block_unit(const struct builder *b, int layer)
-{
-    struct unit *unit = &b->units->units[UNIT_BLOCK0 + layer];
-    int d = b->shape->hidden;
-    char prefix[32];
-    const struct tensor_plan plans[] = {
-        [BLOCK_LN_1_WEIGHT] = {"ln_1.weight", 1, {d}, WHOLE},
-        [BLOCK_LN_1_BIAS] = {"ln_1.bias", 1, {d}, WHOLE},
-        [BLOCK_ATTN_PROJ_BIAS] = {"attn.c_proj.bias", 1, {d}, WHOLE},
-        [BLOCK_LN_2_WEIGHT] = {"ln_2.weight", 1, {d}, WHOLE},
-        [BLOCK_LN_2_BIAS] = {"ln_2.bias", 1, {d}, WHOLE},
-        [BLOCK_MLP_PROJ_BIAS] = {"mlp.c_proj.bias", 1, {d}, WHOLE},
-        [BLOCK_QKV_WEIGHT] = {"attn.c_attn.weight", 3, {d, 3, d}, 2},
-        [BLOCK_QKV_BIAS] = {"attn.c_attn.bias", 2, {3, d}, 1},
-        [BLOCK_ATTN_PROJ_WEIGHT] = {"attn.c_proj.weight", 2, {d, d}, 0},
-        [BLOCK_FC_WEIGHT] = {"mlp.c_fc.weight", 2, {d, 4 * d}, 1},
-        [BLOCK_FC_BIAS] = {"mlp.c_fc.bias", 1, {4 * d}, 0},
-        [BLOCK_MLP_PROJ_WEIGHT] = {"mlp.c_proj.weight", 2, {4 * d, d}, 0},
-    };
-
-    snprintf(unit->name, sizeof unit->name, "block %d", layer);
-    snprintf(prefix, sizeof prefix, "h.%d.", layer);
-    unit->here = has_layer(b, layer);
-    add_tensors(b, unit, prefix, plans, (int)(sizeof plans / sizeof *plans));
-}
-
-static void head_unit(const struct builder *b)
-{
-    const struct model_shape *m = b->shape;
-    struct unit *unit = &b->units->units[units_head(b->units)];
-    int d = m->hidden;
-    const struct tensor_plan plans[] = {
-        [HEAD_LN_F_WEIGHT] = {"ln_f.weight", 1, {d}, WHOLE},        [HEAD_LN_F_BIAS] = {"ln_f.bias", 1, {d}, WHOLE},
-        [HEAD_MLM_WEIGHT] = {"mlm.dense.weight", 2, {d, d}, WHOLE}, [HEAD_MLM_BIAS] = {"mlm.dense.bias", 1, {d}, WHOLE},
-        [HEAD_MLM_LN_WEIGHT] = {"mlm.ln.weight", 1, {d}, WHOLE},    [HEAD_MLM_LN_BIAS] = {"mlm.ln.bias", 1, {d}, WHOLE},
-        [HEAD_POOLER_WEIGHT] = {"pooler.weight", 2, {d, d}, WHOLE}, [HEAD_POOLER_BIAS] = {"pooler.bias", 1, {d}, WHOLE},
-        [HEAD_ORDER_WEIGHT] = {"order.weight", 2, {d, 2}, WHOLE},   [HEAD_ORDER_BIAS] = {"order.bias", 1, {2}, WHOLE},
-    };
-    const struct tensor_plan vocab_bias = {"mlm.bias", 1, {m->vocab}, 0};
-
-    snprintf(unit->name, sizeof unit->name, "head");
-    unit->here = on_last_stage(b);
-    add_tensors(b, unit, "", plans, m->kind == MODEL_BERT ? HEAD_ORDER_BIAS + 1 : HEAD_LN_F_BIAS + 1);
-    if (m->kind == MODEL_BERT) {
-        add_tensor(b, unit, "", &vocab_bias, (size_t)b->units->vocab_padded);
-        finish_unit(b, unit);
+    unit->here = here;
+    unit->copy = here && kind == UNIT_KIND_WTE && !on_first_stage(b);
+    if (kind == UNIT_KIND_BLOCK) {
+        snprintf(unit->name, sizeof unit->name, "block %d", index - UNIT_BLOCK0);
+        snprintf(prefix, sizeof prefix, "h.%d.", index - UNIT_BLOCK0);
+    } else {
+        snprintf(unit->name, sizeof unit->name, "%s",
+                 kind == UNIT_KIND_WTE        ? "token embedding"
+                 : kind == UNIT_KIND_POSITION ? "positions"
+                                              : "head");
     }
+    for (int i = 0; i < n; i++)
+        add_tensor(b, unit, &size, prefix, &shapes[i]);
+    unit_finish(&size, b->mesh);
+    unit->count = size.count;
+    unit->replicated = size.replicated;
 }
 
 static void slice_vocabulary(const struct builder *b)
 {
     struct units *units = b->units;
-    int tp = b->mesh->tp;
     long first;
 
-    units->vocab = (int)mesh_even_split(b->shape->vocab, tp, b->at.tp, &first);
+    units->vocab = (int)mesh_even_split(b->shape->vocab, b->mesh->tp, b->at.tp, &first);
     units->vocab_first = (int)first;
-    units->vocab_padded = (int)round_up((size_t)b->shape->vocab, (size_t)VOCAB_ALIGN * (size_t)tp) / tp;
+    units->vocab_padded = vocabulary_padded(b->shape, b->mesh->tp);
 }
 
 struct units *units_create(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank,
@@ -214,11 +129,11 @@ struct units *units_create(const struct model_shape *shape, const struct mesh *m
     units->saves_replicated = builder.at.tp == 0;
     partition_layers(shape, builder.parts, builder.first);
     slice_vocabulary(&builder);
-    wte_unit(&builder);
-    position_unit(&builder);
+    add_unit(&builder, UNIT_WTE, UNIT_KIND_WTE, on_first_stage(&builder) || on_last_stage(&builder));
+    add_unit(&builder, UNIT_POSITION, UNIT_KIND_POSITION, on_first_stage(&builder));
     for (int layer = 0; layer < shape->layers; layer++)
-        block_unit(&builder, layer);
-    head_unit(&builder);
+        add_unit(&builder, UNIT_BLOCK0 + layer, UNIT_KIND_BLOCK, has_layer(&builder, layer));
+    add_unit(&builder, units_head(units), UNIT_KIND_HEAD, on_last_stage(&builder));
     free(builder.first);
     return units;
 no_memory:

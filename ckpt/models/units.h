@@ -21,12 +21,7 @@
 #include "ckpt/ckpt.h"
 #include "common/job.h"
 #include "common/mesh.h"
-
-enum {
-    UNIT_ALIGN = 16,   /* elements; in fp32 one cache line */
-    VOCAB_ALIGN = 128, /* a tp rank's vocabulary is padded to a multiple of this in memory, never in a file */
-    UNIT_MAX_TENSORS = 16,
-};
+#include "plan/units.h"
 
 /* One tensor's place in its unit: a box of the logical tensor, whose name and shape are in units->tensors[index]. */
 struct unit_tensor {
@@ -60,44 +55,6 @@ enum { UNIT_WTE = 0, UNIT_POSITION = 1, UNIT_BLOCK0 = 2 };
 
 /* The last unit: norms, and what BERT's losses need. */
 int units_head(const struct units *units);
-
-/* The tensors of a unit, in the order of its flat buffer. The replicated ones come first (unit.replicated). In these
- * enums the bias of a column-parallel layer is the weight's index + 1, and a norm's bias is its weight's index + 1:
- * linear_forward and norm_forward (trainer/model/context.c) rely on that. The names in files are in units.c:
- * BLOCK_QKV_WEIGHT is "h.N.attn.c_attn.weight". */
-enum { WTE_WEIGHT };
-enum { POSITION_WPE, POSITION_WTT };
-enum {
-    BLOCK_LN_1_WEIGHT,
-    BLOCK_LN_1_BIAS,
-    BLOCK_ATTN_PROJ_BIAS,
-    BLOCK_LN_2_WEIGHT,
-    BLOCK_LN_2_BIAS,
-    BLOCK_MLP_PROJ_BIAS,
-    /* attn.c_attn.weight, shape [d_in, 3, d_out]: axis 1 is Q, K, V. tp ranks split the last axis; since tp divides the
-     * heads, each has whole heads. A rank's box [d, 3, d/tp] is the W[in, out] of linear_forward
-     * (trainer/model/context.h). */
-    BLOCK_QKV_WEIGHT,
-    BLOCK_QKV_BIAS, /* [3, d] */
-    BLOCK_ATTN_PROJ_WEIGHT,
-    BLOCK_FC_WEIGHT,
-    BLOCK_FC_BIAS,
-    BLOCK_MLP_PROJ_WEIGHT,
-};
-enum {
-    HEAD_LN_F_WEIGHT,
-    HEAD_LN_F_BIAS,
-    /* BERT only, from here on */
-    HEAD_MLM_WEIGHT,
-    HEAD_MLM_BIAS,
-    HEAD_MLM_LN_WEIGHT,
-    HEAD_MLM_LN_BIAS,
-    HEAD_POOLER_WEIGHT,
-    HEAD_POOLER_BIAS,
-    HEAD_ORDER_WEIGHT,
-    HEAD_ORDER_BIAS,
-    HEAD_VOCAB_BIAS, /* split over the vocabulary */
-};
 
 /*
  * The units of a GPT-2 with Hugging Face's tensor names, or of Megatron's BERT, as a rank of the mesh has them. The

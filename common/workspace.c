@@ -1,6 +1,7 @@
-#include "kernels/cpu/cpu.h"
-#include "kernels/cuda/cuda.h"
-#include "kernels/kernels.h"
+#include "common/workspace.h"
+
+#include "common/workspace_cpu.h"
+#include "common/workspace_cuda.h"
 
 static size_t larger_of(size_t a, size_t b)
 {
