@@ -43,16 +43,13 @@ static int fail_save(uint64_t step, struct error *err)
     return error_prefix(err, "checkpoint of step %" PRIu64 " failed", step);
 }
 
-/* A directory that existed is not made again: its file system may not be mounted, and a save would be hidden under the
- * mount point. */
+/* The run has made the directory when it began. It is not made again: its file system may not be mounted, and a save
+ * would be hidden under the mount point. */
 static int check_directory(struct saver *s, struct error *err)
 {
     const char *dir = s->job->checkpoint.dir;
-    bool existed = s->existed || (s->stage && ckpt_stage_target_existed(s->stage->handle));
-    int result = 0;
+    int result = access(dir, F_OK) < 0 ? error_errno(err, CODE_IO, "%s: it existed before", dir) : 0;
 
-    if (existed && access(dir, F_OK) < 0)
-        result = error_errno(err, CODE_IO, "%s: it existed before", dir);
     return comm_agree(s->world, result, err);
 }
 
@@ -69,7 +66,6 @@ static int save_directly(struct saver *s, const struct ckpt_progress *snapshot, 
 
     if (check_directory(s, err) < 0 || engine_save(s->engine, snapshot, err) < 0)
         return fail_save(step, err);
-    s->existed = true;
     s->last_save = s->committed = step;
     s->committed_at = clock_monotonic();
     s->staged_step = UINT64_MAX;
@@ -145,7 +141,7 @@ static int end_copy(struct saver *s, struct error *err)
                    ? nodes_exchange(&s->nodes, s->stage->handle, &s->shard_save.save, s->world, err)
                    : 0;
     if (s->stage->first)
-        ckpt_stage_drop(s->stage->handle, s->shard_save.save.state.step, s->shard_save.attempt, &ignored);
+        ckpt_stage_drop(s->stage->handle, s->shard_save.save.state.step, s->shard_save.attempt, "", &ignored);
     /* Gives all ranks the error of a rank that failed. */
     if (comm_agree(s->world, result == 0 ? 0 : -1, err) == 0 || err->code == CODE_PEER)
         return -1;
@@ -249,7 +245,7 @@ static int do_without(struct saver *s, struct error *err)
     return 0;
 }
 
-/* The first rank of a node opens the stage and adopts earlier saves; then the node's other ranks open it. */
+/* The first rank of a node opens the stage and begins a run in it; then the node's other ranks open it. */
 static int open_stage(struct saver *s, const char *host, struct error *err)
 {
     int rank = comm_rank(s->world), cap = s->job->checkpoint.drain_mib;
@@ -262,8 +258,7 @@ static int open_stage(struct saver *s, const char *host, struct error *err)
         .max_staged = s->job->checkpoint.staged,
         .keep = s->job->checkpoint.keep,
         .keep_every = (uint64_t)s->job->checkpoint.keep_every,
-        .adopt = s->nodes.local[rank] == 0,
-        .dir = s->job->checkpoint.dir,
+        .first = s->nodes.local[rank] == 0,
     };
 
     if (!seen)
@@ -272,11 +267,11 @@ static int open_stage(struct saver *s, const char *host, struct error *err)
             root);
     if (name_stage(s, host, name, err) < 0)
         return -1;
-    if (config.adopt)
+    if (config.first)
         s->stage = saver_stage_open(&config, cap, err);
-    if (comm_agree(s->world, config.adopt && !s->stage ? -1 : 0, err) < 0)
+    if (comm_agree(s->world, config.first && !s->stage ? -1 : 0, err) < 0)
         return -1;
-    if (!config.adopt)
+    if (!config.first)
         s->stage = saver_stage_open(&config, cap, err);
     return comm_agree(s->world, s->stage ? 0 : -1, err);
 }
@@ -312,7 +307,6 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
                         .world = engine->world,
                         .events = *events,
                         .committed_at = clock_monotonic(),
-                        .existed = access(engine->job->checkpoint.dir, F_OK) == 0,
                         .named = UINT64_MAX,
                         .dropped = UINT64_MAX,
                         .resumed = UINT64_MAX,

@@ -64,12 +64,12 @@ int saver_reserve(struct saver *saver, bool resumed, struct error *err);
 int saver_step(struct saver *saver, struct error *err);
 
 /*
- * Save the present state, unless its step is saved already, and wait until all is committed. If the stage is full, gives
- * up an older save whose target fails. With `stopping`, also one whose target is only slow. If the last staged save
- * ended without a commit, or no muster-ckptd runs, save once more, without the stage. Returns 0 when all is committed;
- * 1 when a save is left in the stage, because checkpoint.dir has failed for checkpoint.last_seconds or the job's time
- * limit is near, with the place and the reason in err; -1 when the save failed or ranks cannot communicate. The stage
- * is closed after 0 and 1.
+ * Save the present state, unless its step is saved already, and wait until all is committed. If the stage is full,
+ * gives up an older save whose target fails. With `stopping`, also one whose target is only slow. If the last staged
+ * save ended without a commit, or no muster-ckptd runs, save once more, without the stage. Returns 0 when all is
+ * committed; 1 when a save is left in the stage, because checkpoint.dir has failed for checkpoint.last_seconds or the
+ * job's time limit is near, with the place and the reason in err; -1 when the save failed or ranks cannot communicate.
+ * The stage is closed after 0 and 1.
  */
 int saver_finish(struct saver *saver, bool stopping, struct error *err);
 

@@ -51,24 +51,24 @@ void saver_look_for_others(struct saver *s, uint64_t newest)
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-static void report_end(struct saver *s, const struct ckpt_stage_news *news)
+static void report_end(struct saver *s, const struct ckpt_save_status *news)
 {
-    switch (news->outcome) {
+    switch (news->state) {
     case CKPT_COMMITTED:
         s->committed = news->step;
         s->committed_at = clock_monotonic();
         if (news->step == s->staged_step)
             saver_log(s, "checkpoint of step %" PRIu64 " saved in %.2f s, of which training waited %.3f s", news->step,
-                      news->seconds, s->waited);
+                      news->ended - news->started, s->waited);
         else
-            saver_log(s, "checkpoint of step %" PRIu64 " saved in %.2f s", news->step, news->seconds);
+            saver_log(s, "checkpoint of step %" PRIu64 " saved in %.2f s", news->step, news->ended - news->started);
         saver_look_for_others(s, news->newest);
         break;
     case CKPT_SUPERSEDED:
         saver_log(s, "checkpoint of step %" PRIu64 " was superseded by a newer one", news->step);
         saver_look_for_others(s, news->newest);
         break;
-    case CKPT_FAILED:
+    default:
         saver_log(s, "checkpoint of step %" PRIu64 " failed: %s; training goes on", news->step, news->reason);
         break;
     }
@@ -76,7 +76,7 @@ static void report_end(struct saver *s, const struct ckpt_stage_news *news)
 
 void saver_poll(struct saver *s)
 {
-    struct ckpt_stage_news news;
+    struct ckpt_save_status news;
     struct error err;
     int done;
 
@@ -135,7 +135,7 @@ static void drop_step(struct saver *s, uint64_t step, const char *why)
     struct error err;
 
     s->dropped = step;
-    if (s->stage->first && ckpt_stage_replace(s->stage->handle, step, &err) < 0)
+    if (s->stage->first && ckpt_stage_drop(s->stage->handle, step, NULL, "a newer save needs its memory", &err) < 0)
         saver_log(s, "%s", err.text);
     saver_log(s, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s", step,
               s->engine->step, *why ? why : "the run stops");
@@ -147,7 +147,7 @@ static int look_for_room(struct saver *s, bool *proceed, struct error *err)
     struct ckpt_stage *stage = s->stage->handle;
     bool first = s->stage->first, full = !ckpt_stage_has_room(stage, comm_rank(s->world), comm_size(s->world));
     double votes[VOTES] = {[FULL] = full, [OLDEST] = -INFINITY}, full_for;
-    struct ckpt_stage_trouble own = {0};
+    struct ckpt_save_status own = {0};
     uint64_t oldest = UINT64_MAX;
     bool spare, mine;
     int shared;
@@ -200,7 +200,7 @@ static bool must_stop_waiting(struct saver *s, double *failing)
 {
     const char *end = getenv("SLURM_JOB_END_TIME"); /* not everywhere */
     double left = end ? strtod(end, NULL) - clock_realtime() : HUGE_VAL, now = clock_monotonic();
-    struct ckpt_stage_trouble trouble = {0};
+    struct ckpt_save_status trouble = {0};
 
     if (!ckpt_stage_find_trouble(s->stage->handle, &trouble))
         *failing = 0;
@@ -208,12 +208,12 @@ static bool must_stop_waiting(struct saver *s, double *failing)
         *failing = now;
     /* If the end is long past, the job was extended or suspended, and the variable is out of date: ignore it. */
     return (left <= END_SECONDS && left > -EXTENDED_SECONDS) ||
-           (*failing > 0 && now - *failing >= s->job->checkpoint.last_seconds && !trouble.draining);
+           (*failing > 0 && now - *failing >= s->job->checkpoint.last_seconds && trouble.state != CKPT_DRAINING);
 }
 
 static int fail_waiting(struct saver *s, struct error *err)
 {
-    struct ckpt_stage_trouble trouble = {0};
+    struct ckpt_save_status trouble = {0};
     bool mine = s->stage->first && ckpt_stage_find_trouble(s->stage->handle, &trouble);
     int shared = share_reason(s, mine, trouble.reason, err);
 

@@ -33,7 +33,6 @@ struct saver {
     uint64_t committed;        /* committed last */
     double committed_at;       /* clock_monotonic of the last commit; at first, of the start */
     double uncommitted_logged; /* clock_monotonic of log_uncommitted's last line; 0: none */
-    bool existed;              /* checkpoint.dir existed at the start, or this run has saved there */
     bool direct_logged, prune_logged, others_logged;
 };
 
@@ -55,7 +54,7 @@ void saver_poll(struct saver *saver);
  * returns only when it is true.
  *
  * While the stage is full on some node, the ranks agree on the oldest step that a node can give up
- * (ckpt_stage_find_oldest). Every node drops that step (ckpt_stage_replace) if the call before named it too, and no
+ * (ckpt_stage_find_oldest). Every node drops that step (ckpt_stage_drop) if the call before named it too, and no
  * node still has the step that was dropped last. One call is not enough: a drainer may just have freed the memory.
  *
  * A save is given up if its target fails or does not answer; and while the run stops, if the stage stays full for some

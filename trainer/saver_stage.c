@@ -111,7 +111,7 @@ struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int
         error_set(err, CODE_IO, "out of memory for the stage");
         return NULL;
     }
-    s->first = config->adopt;
+    s->first = config->first;
     s->cap = cap;
     s->kill_at = SAVER_SILENT;
     s->handle = ckpt_stage_open(config, err);
@@ -127,10 +127,7 @@ struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int
 void saver_stage_close(struct saver_stage *s, double seconds)
 {
     double end = clock_monotonic() + seconds;
-    struct error ignored;
 
-    if (s->first)
-        ckpt_stage_mark_closed(s->handle, &ignored);
     ckpt_stage_destroy(s->handle);
     s->handle = NULL;
     while (is_running(s) && clock_monotonic() < end)

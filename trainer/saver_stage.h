@@ -41,7 +41,7 @@ struct saver_stage {
 };
 
 /*
- * Open the node's stage; with config->adopt, as its first rank, also start muster-ckptd: the one beside this program,
+ * Open the node's stage; with config->first, as its first rank, also start muster-ckptd: the one beside this program,
  * else the one in PATH. It gets a session of its own, so that a terminal's ^C does not end the drain of the last save.
  */
 struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err);

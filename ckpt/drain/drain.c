@@ -1,11 +1,12 @@
 /*
  * drain.c - ckpt_drain: the loop of the one process that drains a stage. Each pass looks at every save
- * (drain_turn.c), and then leaves or waits.
+ * (drain_save.c), and then leaves or waits. And the drainer's log and status.json.
  */
 #include "config.h"
 
 #include <errno.h>
-#include <math.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,8 @@
 
 #define PASS_SECONDS 0.02
 #define BEAT_SECONDS 0.2
-#define ORPHANED     60.0 /* without a process that may stage: the trainer was killed before it closed the stage */
+#define STATUS_EVERY 0.2
+#define STEPS_SHOWN  8
 
 bool drainer_must_stop(const struct drainer *drainer)
 {
@@ -31,12 +33,75 @@ bool drainer_waits(const struct drainer *drainer)
     return !drainer->options.once || (drainer->deadline > 0 && !drainer->options.require_unused);
 }
 
-/* ---- attempts to abandon ----------------------------------------------------------------------------------------- */
+/* ---- the log and status.json ------------------------------------------------------------------------------------- */
 
-static void abandon_attempt(struct drain_turn *turn)
+void drainer_log(const struct drainer *drainer, bool failure, const char *format, ...)
 {
-    drain_abandon(turn, turn->drainer->abandoned[0].why);
+    char line[1400];
+    va_list arguments;
+
+    if (!drainer->options.log)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    error_tame(line); /* it has paths */
+    drainer->options.log(line, failure, drainer->options.log_arg);
 }
+
+void drain_log(const struct drain_turn *turn, bool failure, const char *format, ...)
+{
+    const struct staged_save *save = &turn->staged->save;
+    char line[1200];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    drainer_log(turn->drainer, failure, "step %" PRIu64 " (%s): %s", save->step, save->attempt, line);
+}
+
+/* A status that cannot be written now is written at the next change: it must not cost a checkpoint. */
+void drainer_write_status(struct drainer *drainer, bool now)
+{
+    double clock = clock_monotonic();
+
+    if (!now && clock - drainer->status_written < STATUS_EVERY)
+        return;
+    drainer->status_written = clock;
+    drainer->status->updated = clock_realtime();
+    status_write(drainer->status, &drainer->stage, NULL);
+}
+
+/* When the drainer ends first: the steps of the saves that are left, and the reason. */
+static void log_left(struct drainer *drainer)
+{
+    const char *why = "";
+    char steps[STEPS_SHOWN * 24 + 8] = "";
+    struct staged *saves;
+    uint64_t bytes = 0;
+    size_t count, used = 0;
+
+    if (staged_list(&drainer->stage, &saves, &count, NULL) < 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const struct staged_save *save = &saves[i].save;
+        const struct ckpt_save_status *entry = status_find(drainer->status, save->step, save->attempt);
+
+        bytes += entry ? entry->bytes_total - entry->bytes_done : 0;
+        if (i < STEPS_SHOWN)
+            used += (size_t)snprintf(steps + used, sizeof steps - used, "%s%" PRIu64, i ? ", " : "", save->step);
+        else if (i == STEPS_SHOWN)
+            snprintf(steps + used, sizeof steps - used, ", ...");
+        if (entry && entry->serial == 0 && entry->reason[0])
+            why = entry->reason;
+    }
+    free(saves);
+    drainer_log(drainer, *why, "left in %s: %zu save%s (step %s), %" PRIu64 " bytes%s%s", drainer->stage.path, count,
+                count == 1 ? "" : "s", steps, bytes, *why ? "; drain failed: " : "", why);
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* Starts a child for the oldest attempt to abandon. True if there was one. If the target fails, no marker is made, and
  * the other nodes wait until their `idle` has passed. */
@@ -49,14 +114,12 @@ static bool abandon_next(struct drainer *drainer)
 
     if (drainer->abandoned_count == 0 || drainer->child.pid != 0)
         return drainer->abandoned_count > 0;
-    drain_child_start(&turn, abandon_attempt, &ignored);
+    drain_child_start(&turn, drain_abandon_first, &ignored);
     drainer->abandoned_count--;
     memmove(drainer->abandoned, drainer->abandoned + 1,
             (size_t)drainer->abandoned_count * sizeof drainer->abandoned[0]);
     return true;
 }
-
-/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* That it moves, even where status.json cannot be written: the trainer looks for that (ckpt_stage_updated). */
 static void give_sign(struct drainer *drainer)
@@ -76,19 +139,20 @@ static int handle_all(struct drainer *drainer, struct error *err)
     size_t count;
     int left = 0, more;
 
-    drainer->unknown = 0;
-    drainer->trainer_alive = stage_is_locked(&drainer->stage, STAGE_USERS);
-    drainer->retrying = 0;
+    drainer->unknown = drainer->retrying = 0;
     give_sign(drainer);
     more = staged_list(&drainer->stage, &saves, &count, err);
     if (more < 0)
         return -1;
+    /* After the saves: none of them is of a run that these do not show. */
+    drainer->in_use = stage_is_locked(&drainer->stage, STAGE_USERS);
+    stage_read_mark(&drainer->stage, STAGE_RUN, drainer->run, sizeof drainer->run);
     if (more && !drainer->more)
-        drainer_log(drainer, "%s has %d saves or more: the others wait until one of these ends", drainer->stage.path,
-                    STAGED_MOST);
+        drainer_log(drainer, false, "%s has %d saves or more: the others wait until one of these ends",
+                    drainer->stage.path, STAGED_MOST);
     drainer->more = more;
     for (size_t i = 0; i < count; i++)
-        left += drainer_must_stop(drainer) || drain_handle(drainer, &saves[i]) == TURN_LEFT;
+        left += drainer_must_stop(drainer) || drain_handle(drainer, &saves[i]);
     free(saves);
     drainer->ended = left < (int)count;
     if (more) { /* the next pass finds some of them, if any of these has ended */
@@ -100,27 +164,17 @@ static int handle_all(struct drainer *drainer, struct error *err)
     return left;
 }
 
-/*
- * A process that opens the stage meanwhile waits for this lock, and then finds the stage removed. False if a process
- * still has it open.
- */
-static bool remove_stage(struct drainer *drainer)
+/* A process that opens the stage meanwhile waits for this lock, and then finds the stage removed; or it has the lock,
+ * and the stage stays. */
+static void remove_stage(struct drainer *drainer)
 {
     int fd = stage_lock(&drainer->stage, STAGE_USERS, false);
 
     if (fd < 0)
-        return false;
+        return;
     file_remove_all(&drainer->stage);
     rmdir(drainer->stage.path);
     close(fd);
-    return true;
-}
-
-static bool is_removed(const struct drainer *drainer)
-{
-    struct stat info;
-
-    return fstat(drainer->stage.fd, &info) == 0 && info.st_nlink == 0;
 }
 
 /* If a save has ended, it may supersede those that are left. */
@@ -142,41 +196,35 @@ static int leave_stage(struct drainer *drainer, int left)
     drain_child_stop(drainer);
     drainer_write_status(drainer, true);
     if (left > 0)
-        drainer_log_left(drainer);
-    if (drainer->options.once && !drainer->trainer_alive) /* this memory is not used again */
+        log_left(drainer);
+    if (drainer->options.once && !drainer->in_use) /* this memory is not used again */
         file_trash(&drainer->stage, STAGE_FREE, NULL);
     return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : result_of(drainer);
 }
 
 static int drain_until_done(struct drainer *drainer, struct error *err)
 {
-    double last_alive = clock_monotonic();
-
     for (;;) {
-        bool closed = file_exists(&drainer->stage, STAGE_CLOSED), busy;
-        int left;
+        int left = handle_all(drainer, err);
+        bool busy;
 
-        if (drainer->options.then_once && *drainer->options.then_once && !drainer->options.once) {
+        if (left < 0)
+            return stage_is_removed(&drainer->stage) ? CKPT_DRAIN_DONE : -1;
+        if (!drainer->in_use && !drainer->options.once) { /* the run has ended: each save is tried once more */
             drainer->options.once = true;
             drainer->options.idle = -1;
-            drainer_end_pauses(drainer); /* each save is tried once more */
+            drainer_end_pauses(drainer);
+            continue;
         }
-        left = handle_all(drainer, err);
-        if (left < 0)
-            return is_removed(drainer) ? CKPT_DRAIN_DONE : -1;
-        if (drainer->trainer_alive)
-            last_alive = clock_monotonic();
         busy = (abandon_next(drainer) || drainer->child.pid != 0) && !drain_child_hangs(drainer);
-        if (left == drainer->unknown && !busy &&
-            (closed || drainer->options.once || clock_monotonic() - last_alive > ORPHANED)) {
-            bool removed = left == 0 && (closed || !drainer->trainer_alive) && remove_stage(drainer);
-
+        if (left == drainer->unknown && !busy && drainer->options.once) {
             if (left > 0)
                 return CKPT_DRAIN_LEFT; /* of a format that another release knows */
-            if (removed || drainer->options.once)
-                return result_of(drainer);
+            if (!drainer->in_use)
+                remove_stage(drainer);
+            return result_of(drainer);
         }
-        if (is_removed(drainer))
+        if (stage_is_removed(&drainer->stage))
             return CKPT_DRAIN_DONE;
         if (must_leave(drainer, left, busy))
             return leave_stage(drainer, left);
@@ -195,7 +243,7 @@ static int lock_stage(struct drainer *drainer, struct error *err)
            !drainer_must_stop(drainer))
         clock_sleep(PASS_SECONDS);
     if (drainer->lock < 0 && errno == EAGAIN && waits) {
-        drainer_log(drainer, "failed: another process still drains %s", drainer->stage.path);
+        drainer_log(drainer, true, "failed: another process still drains %s", drainer->stage.path);
         return CKPT_DRAIN_LEFT;
     }
     if (drainer->lock < 0 && errno == EAGAIN)
@@ -257,7 +305,8 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
         result = -1;
     else if ((result = lock_stage(drainer, err)) == 0)
         result = drain_until_done(drainer, err);
-    else if (result < 0 && is_removed(drainer)) /* another drainer has ended, and removed it, since it was opened */
+    else if (result < 0 &&
+             stage_is_removed(&drainer->stage)) /* another drainer has ended, and removed it, since it was opened */
         result = CKPT_DRAIN_DONE;
     drain_child_stop(drainer);
     if (drainer->lock >= 0)

@@ -15,7 +15,7 @@
  * copy): each writes a temporary file of its own, and both rename the same bytes to the same name.
  *
  * If the target fails, with any errno, the save stays in the stage. The drainer tries it again after pauses that
- * grow to 30 s, until this or a newer step is committed or ckpt_stage_replace is called. A save fails only if its
+ * grow to 30 s, until this or a newer step is committed or ckpt_stage_drop is called. A save fails only if its
  * staged data is damaged or its attempt can never be committed (stage.h).
  */
 #ifndef MUSTER_CKPT_DRAIN_DRAIN_H
@@ -25,34 +25,39 @@
 
 #include "ckpt/ckpt.h"
 
+/* A line about an event, without newline. `failure`: it says that something has failed, or is left as it is. */
+typedef void ckpt_drain_log(const char *line, bool failure, void *arg);
+
 struct ckpt_drain_options {
     int threads;    /* shards copied at the same time; 0: 2 */
     uint64_t cap;   /* bytes a second, of all threads together; 0: unlimited */
     double seconds; /* return after this time; 0: no limit */
-    double idle;    /* seconds to wait for other nodes' shards while nothing changes in the checkpoint directory. 0: 300.
-                       Below 0: none. Then logs that, and drains the partner's copies. If that does not help, the save
-                       ends as failed and is left to the other nodes, if `once`, adopted, or no trainer runs */
-    bool once;      /* return as soon as nothing is left, instead of waiting until the stage is closed. Without
-                       `seconds`, return also when the target fails for all that is left */
-    const volatile sig_atomic_t *then_once;   /* may be NULL: go on as with `once` and `idle` below 0 when it became
-                                                 other than 0 (muster-ckptd --child: the trainer has ended) */
-    bool partner;                             /* drain partner's copies that the target lacks */
-    bool require_unused;                      /* return CKPT_DRAIN_BUSY also if a process may still stage. With `once`,
-                                                 a target that fails is tried once, whatever `seconds` */
-    const volatile sig_atomic_t *stop;        /* may be NULL: return soon after it became other than 0 */
-    void (*log)(const char *line, void *arg); /* may be NULL: one line for each event, without newline. muster-ckptd
-                                                 --quiet prints the lines with the word "failed" */
+    double idle;    /* seconds to wait for other nodes' shards while nothing changes in the checkpoint directory. 0:
+                            300. Below 0: none. Then logs that, and drains the partner's copies. If that does not help,
+                            the save ends as failed and is left to the other nodes, if `once`, or if it is not of the
+                            present run */
+    bool once;      /* return as soon as nothing is left. Without `seconds`, return also when the target fails for all
+                            that is left. Else waits for more saves as long as a process may stage, and then goes on as
+                            with `once` and `idle` below 0 */
+    bool partner;   /* drain partner's copies that the target lacks */
+    bool
+        require_unused; /* return CKPT_DRAIN_BUSY also if a process may still stage. With `once`, a target that fails is
+                            tried once, whatever `seconds` */
+    const volatile sig_atomic_t *stop; /* may be NULL: return soon after it became other than 0 */
+    ckpt_drain_log *log;               /* may be NULL */
     void *log_arg;
 };
 
+/* The exit codes of muster-ckptd (common/error.h), but CKPT_DRAIN_BUSY. */
 enum ckpt_drained {
-    CKPT_DRAIN_DONE = 0, /* nothing is left: every save ended; status.json has the results */
-    CKPT_DRAIN_LEFT,     /* something is left in the stage: time limit, stop, a target that fails, or staged by another
-                            release; or another process drains it for longer than `seconds`, with `once` */
-    CKPT_DRAIN_BUSY,     /* another process drains this stage; or see `require_unused` */
+    CKPT_DRAIN_DONE = CODE_OK,      /* nothing is left: every save ended; status.json has the results */
+    CKPT_DRAIN_BUSY = 1,            /* another process drains this stage; or see `require_unused` */
+    CKPT_DRAIN_LEFT = CODE_STOPPED, /* something is left in the stage: time limit, stop, a target that fails, or staged
+                                       by another release; or another process drains it for longer than `seconds`, with
+                                       `once` */
     /* Nothing is left, and a save is not committed: */
-    CKPT_DRAIN_DAMAGED, /* its staged data was damaged, or its step is another run's */
-    CKPT_DRAIN_OTHERS,  /* because of other nodes: their shards are missing, or one of them abandoned it */
+    CKPT_DRAIN_DAMAGED = CODE_IO,  /* its staged data was damaged, or its step is another run's */
+    CKPT_DRAIN_OTHERS = CODE_PEER, /* because of other nodes: their shards are missing, or one of them abandoned it */
 };
 
 /* One of the above, or -1 when the stage cannot be used at all. A stage that does not exist is done. */
@@ -60,10 +65,9 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
 
 /*
  * Remove the saves that were staged more than `seconds` ago and could not be drained since, and the stage if it is then
- * empty. Logs a line with the word "failed" for each save that is lost. Saves of an unknown format stay, and so does
+ * empty. Logs a line for each save that is lost. Saves of an unknown format stay, and so does
  * all of a stage that a process uses or drains. Returns the number of saves that were removed, or -1.
  */
-int ckpt_reclaim(const char *stage_dir, double seconds, void (*log)(const char *line, void *arg), void *log_arg,
-                 struct error *err);
+int ckpt_reclaim(const char *stage_dir, double seconds, ckpt_drain_log *log, void *log_arg, struct error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * drain_child.c - the child process that works on the target. A file system may not answer for hours, and a process
- * that waits for it in the kernel cannot be killed. Only the child waits; the drainer continues.
+ * drain_child.c - the child process that works on the target: copies shards, then tries to commit. A file system may
+ * not answer for hours, and a process that waits for it in the kernel cannot be killed. Only the child waits; the
+ * drainer continues.
  */
 #include "config.h"
 
@@ -11,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,18 +21,17 @@
 #include "common/clock.h"
 
 #define HANG_SECONDS 10.0
-#define MOST_COUNTED                                                                                                   \
-    1.0 /* of the time between two looks: the drainer may have been stopped too, as in a suspended job */
+#define MOST_COUNTED 1.0 /* of the time between looks: the drainer may have been stopped too, as in a suspended job */
 #define KILL_SECONDS 1.0 /* a running process ends so soon after SIGKILL; one that does not is in a system call */
 #define STOP_SECONDS 1.0 /* to end in order */
 
 /* ---- in the child ------------------------------------------------------------------------------------------------ */
 
-static void send_line(const char *line, void *arg)
+static void send_line(const char *line, bool failure, void *arg)
 {
     const struct drain_child *child = arg;
 
-    dprintf(child->news, "%s\n", line);
+    dprintf(child->news, "%c%s\n", failure ? '!' : ' ', line);
 }
 
 /* It holds none of the drainer's descriptors that others wait for: a launcher waits for the end of the output. */
@@ -52,15 +53,93 @@ static void become_child(struct drain_turn *turn, pid_t parent, int news)
     umask(turn->staged->save.umask); /* an epilog has slurmd's, with which everybody could read a user's files */
 }
 
-void drain_child_report(struct drain_turn *turn, int result, const struct error *err)
+/* Copies of another node's shards, when that node may be lost. */
+int drain_has_copies(struct drain_turn *turn, struct directory *partner, struct error *err)
+{
+    struct contents contents;
+    int result;
+
+    if ((!turn->drainer->options.partner && turn->drainer->in_use && !turn->progress->stalled) ||
+        directory_open(partner, &turn->source, STAGE_PARTNER, NULL) < 0)
+        return 0;
+    result = staged_contents(partner, ".", &contents, err) < 0 ? -1 : contents.staged > 0;
+    if (result <= 0)
+        directory_close(partner);
+    return result;
+}
+
+static int copy_shards(struct drain_turn *turn, const struct directory *from, struct error *err)
+{
+    int result = drain_is_committed(turn, err); /* of a partner's: by another node, which had those shards */
+
+    if (result != 0)
+        return result;
+    if (turn->progress->copy_began == 0)
+        turn->progress->copy_began = clock_monotonic();
+    atomic_store(&turn->drainer->shared->copying, true);
+    turn->progress->next_gather = 0;
+    if (from == &turn->source && !turn->present && drain_is_superseded(turn))
+        result = CKPT_SUPERSEDED;
+    else
+        result = drain_shards(turn, from, err);
+    atomic_store(&turn->drainer->shared->copying, false);
+    return result;
+}
+
+/* Copies what the target lacks, and then commits. */
+static int drain_further(struct drain_turn *turn, struct error *err)
+{
+    struct directory partner;
+    struct contents contents;
+    int result;
+
+    if (staged_contents(&turn->source, ".", &contents, err) < 0)
+        return -1;
+    if (contents.staged > 0) { /* the expensive checks of the target, not at each turn */
+        result = copy_shards(turn, &turn->source, err);
+        if (result != 0)
+            return result;
+        if (staged_contents(&turn->source, ".", &contents, err) < 0)
+            return -1;
+    }
+    result = drain_has_copies(turn, &partner, err);
+    if (result > 0) {
+        result = copy_shards(turn, &partner, err);
+        directory_close(&partner);
+    }
+    if (result != 0)
+        return result;
+    if (contents.staged > 0 || contents.drained < turn->staged->save.local)
+        return 0;
+    return drain_commit(turn, err);
+}
+
+void drain_work(struct drain_turn *turn)
 {
     struct drain_shared *shared = turn->drainer->shared;
+    struct error err = {0};
+    char first[FILE_NAME_SIZE];
+    int result = drain_further(turn, &err);
+    bool prunes;
 
+    if (result < 0 && drain_ends(&err))
+        drain_abandon(turn, err.text);
+    else if (result < 0 && drain_is_superseded(turn))
+        result = CKPT_SUPERSEDED;
+    name_shard(first, SHARD_DRAINED, 0, turn->staged->save.shards);
+    if (result == CKPT_COMMITTED)
+        drain_is_superseded(turn); /* another job's step may be newer; the trainer must know */
+    prunes = result == CKPT_COMMITTED && file_exists(&turn->source, first); /* one node does it */
     shared->result = result;
-    shared->err = *err;
+    shared->err = err;
     atomic_store(&shared->reported, true);
-    if (write(turn->drainer->child.news, "\n", 1) < 0)
-        return; /* the drainer looks soon anyway */
+    if (write(turn->drainer->child.news, "\n", 1) == 1 && prunes) /* the drainer continues meanwhile */
+        drain_prune(turn);
+}
+
+void drain_abandon_first(struct drain_turn *turn)
+{
+    drain_abandon(turn, turn->drainer->abandoned[0].why);
 }
 
 /* ---- in the drainer ---------------------------------------------------------------------------------------------- */
@@ -115,7 +194,7 @@ static void read_news(struct drainer *drainer)
         }
         child->line[child->length] = '\0';
         if (child->length > 0)
-            drainer_log(drainer, "%s", child->line);
+            drainer_log(drainer, child->line[0] == '!', "%s", child->line + 1);
         child->length = 0;
     }
 }

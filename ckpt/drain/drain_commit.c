@@ -29,8 +29,7 @@
 
 #define LOST_SECONDS 5.0 /* a network file system may show another node's rename late */
 
-/* Opens the checkpoint directory, unless it is open. Does not create it. */
-static int open_parent(struct drain_turn *turn, struct error *err)
+int drain_open_parent(struct drain_turn *turn, struct error *err)
 {
     return turn->parent.fd >= 0 ? 0 : directory_open(&turn->parent, NULL, turn->staged->save.dir, err);
 }
@@ -61,14 +60,14 @@ int drain_is_committed(struct drain_turn *turn, struct error *err)
     struct manifest *part;
     int result;
 
-    if (open_parent(turn, NULL) < 0 || !step_is_committed(&turn->parent, staged->step))
-        return DRAIN_CONTINUE;
+    if (drain_open_parent(turn, NULL) < 0 || !step_is_committed(&turn->parent, staged->step))
+        return 0;
     part = read_any_part(turn);
     if (!part)
-        return DRAIN_COMMITTED;
+        return CKPT_COMMITTED;
     save.state = part->state;
     save.job_text = part->job_text;
-    result = ckpt_check_owner(&save, err) < 0 ? -1 : DRAIN_COMMITTED;
+    result = ckpt_check_owner(&save, err) < 0 ? -1 : CKPT_COMMITTED;
     manifest_destroy(part);
     return result;
 }
@@ -118,9 +117,9 @@ static int check_moving(struct drain_turn *turn, double now)
     uint64_t sum;
 
     if (turn->drainer->options.idle < 0)
-        return DRAIN_STALLED;
+        return CKPT_DRAINED;
     if (now < progress->next_look)
-        return progress->stalled ? DRAIN_STALLED : DRAIN_CONTINUE;
+        return progress->stalled ? CKPT_DRAINED : 0;
     progress->next_look = now + turn->drainer->options.idle / IDLE_LOOKS;
     sum = measure_activity(&turn->parent);
     if (sum != progress->activity) {
@@ -128,7 +127,7 @@ static int check_moving(struct drain_turn *turn, double now)
         progress->moved_at = now;
         progress->stalled = false;
     }
-    return now - progress->moved_at < turn->drainer->options.idle ? DRAIN_CONTINUE : DRAIN_STALLED;
+    return now - progress->moved_at < turn->drainer->options.idle ? 0 : CKPT_DRAINED;
 }
 
 /*
@@ -172,7 +171,7 @@ static int try_commit(struct drain_turn *turn, struct error *err)
     int result;
     bool there;
 
-    if (open_parent(turn, err) < 0 || drain_check_abandoned(turn, err) < 0)
+    if (drain_open_parent(turn, err) < 0 || drain_check_abandoned(turn, err) < 0)
         return -1;
     if (!step_is_committed(&turn->parent, save->step) && drain_check_claim(turn, err) < 0)
         return -1;
@@ -184,7 +183,7 @@ static int try_commit(struct drain_turn *turn, struct error *err)
     if (result > 0 || step_is_committed(&turn->parent, save->step))
         return drain_is_committed(turn, err);
     if (result == 0 && there)
-        return DRAIN_CONTINUE;
+        return 0;
     name_step(committed, save->step);
     if (result == 0 && file_exists(&turn->parent, committed)) /* step-N exists and its manifest cannot be found, for
                                                                  example because a storage server is down: it is unknown
@@ -240,15 +239,15 @@ int drain_commit(struct drain_turn *turn, struct error *err)
     int result;
 
     if (now < progress->next_commit)
-        return DRAIN_CONTINUE;
+        return 0;
     progress->next_commit = now + progress->commit_delay;
     progress->commit_delay = fmin(1.5 * progress->commit_delay, MOST_DELAY);
     result = commit_patiently(turn, err);
     if (result < 0)
-        progress->next_commit = progress->next_gather = 0; /* drain_retry has its own pauses */
-    if (result != DRAIN_CONTINUE || now - progress->complete_since < OTHERS_SECONDS) /* may_commit waits */
+        progress->next_commit = progress->next_gather = 0;              /* drain_retry has its own pauses */
+    if (result != 0 || now - progress->complete_since < OTHERS_SECONDS) /* may_commit waits */
         return result;
-    return drain_is_superseded(turn) ? DRAIN_SUPERSEDED : check_moving(turn, now);
+    return drain_is_superseded(turn) ? CKPT_SUPERSEDED : check_moving(turn, now);
 }
 
 /* ---- an attempt that can never be committed ---------------------------------------------------------------------- */
@@ -283,9 +282,8 @@ int drain_judge_missing(struct drain_turn *turn, struct error *err)
     struct stat now;
 
     err->code = CODE_IO;
-    if (!turn->drainer->trainer_alive || file_exists(&turn->source, STAGE_ADOPTED) ||
-        fstat(turn->parent.fd, &now) < 0 || now.st_dev != progress->target_dir.st_dev ||
-        now.st_ino != progress->target_dir.st_ino)
+    if (!turn->present || fstat(turn->parent.fd, &now) < 0 || now.st_dev != progress->target_device ||
+        now.st_ino != progress->target_inode)
         return -1;
     if (progress->lost_since == 0)
         progress->lost_since = clock_monotonic();
@@ -298,7 +296,7 @@ void drain_abandon(struct drain_turn *turn, const char *why)
 {
     const struct staged_save *save = &turn->staged->save;
 
-    if (open_parent(turn, NULL) == 0 && !attempt_is_abandoned(&turn->parent, save->step, save->attempt, NULL, 0))
+    if (drain_open_parent(turn, NULL) == 0 && !attempt_is_abandoned(&turn->parent, save->step, save->attempt, NULL, 0))
         attempt_abandon(&turn->parent, save->step, save->attempt, why, NULL);
 }
 
@@ -315,5 +313,5 @@ void drain_prune(struct drain_turn *turn)
     if (ckpt_prune(save->dir, save->keep, save->keep_every, &err) == 0 || shared->prune_failed)
         return;
     shared->prune_failed = true;
-    drainer_log(turn->drainer, "removing old checkpoints failed: %s", err.text);
+    drainer_log(turn->drainer, true, "removing old checkpoints failed: %s", err.text);
 }

@@ -4,24 +4,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
+#include <sys/types.h>
 
 #include "ckpt/drain/drain.h"
 #include "ckpt/stage/stage_dir.h"
-
-/* What the functions that copy and commit return, besides -1. */
-enum {
-    DRAIN_CONTINUE = 0, /* done as far as possible now; the save has not ended */
-    DRAIN_COMMITTED,
-    DRAIN_INTERRUPTED, /* stop was set, or time is up */
-    DRAIN_SUPERSEDED,  /* a newer step was committed */
-    DRAIN_STALLED,     /* all shards of this node are in the target, and other nodes' shards do not come */
-    DRAIN_AGAIN,       /* try again: another drainer removed our temporary file, or there may be room now; within
-                          drain_shard.c */
-};
-
-/* What becomes of the save in a pass: the result of drain_retry and drain_end_*. */
-enum turn_result { TURN_ENDED, TURN_LEFT };
 
 /* What is remembered of a save from one turn to the next. Times are of clock_monotonic. */
 struct drain_progress {
@@ -34,16 +20,16 @@ struct drain_progress {
     double next_look;                 /* when to call measure_activity again */
     double copy_began;                /* 0: not yet */
     uint64_t drained_bytes;           /* of shards that are in the target */
-    double retry_at, retry_pause;    /* after a failure of the target: when to try again, and the last pause; 0 while it
-                                         works */
-    double failing_since, logged_at; /* since when it has failed, and when that was logged last; 0 while it works */
-    double lost_since;               /* since when its attempt has been missing or damaged, in a target that works; 0:
+    double retry_at, retry_pause;     /* after a failure of the target: when to try again, and the last pause; 0 while
+                                         it works */
+    double failing_since, logged_at;  /* since when it has failed, and when that was logged last; 0 while it works */
+    double lost_since;                /* since when its attempt has been missing or damaged, in a target that works; 0:
                                          it is not */
-    struct stat target_dir;          /* the checkpoint directory that the attempt is in */
-    bool hung;                       /* its reason is that the target does not answer */
-    bool stalled;                    /* DRAIN_STALLED was returned before */
-    int checked_parts;               /* parts whose formats are known */
-    bool unknown;                    /* it has a file of an unknown format, which was logged */
+    dev_t target_device;              /* of the checkpoint directory that the attempt is in */
+    ino_t target_inode;
+    bool stalled;      /* other nodes' shards do not come, and that was logged */
+    int checked_parts; /* parts whose formats are known */
+    bool unknown;      /* it has a file of an unknown format, which was logged */
 };
 
 /* Memory that the drainer shares with its child process. While a child works on a save, the child alone changes
@@ -54,9 +40,9 @@ struct drain_shared {
     atomic_bool copying;    /* staged shards, at this moment */
     _Atomic uint64_t bytes; /* copied by this child */
     atomic_bool reported;   /* `result` and `err` are there */
-    int result;             /* DRAIN_* or -1 */
+    int result;             /* of drain_work */
     struct error err;
-    uint64_t newest;   /* committed step, after DRAIN_COMMITTED and DRAIN_SUPERSEDED */
+    uint64_t newest;   /* committed step, after CKPT_COMMITTED and CKPT_SUPERSEDED */
     double cap_free;   /* when the cap lets the next block go */
     bool prune_failed; /* and that was logged */
 };
@@ -81,21 +67,23 @@ struct drain_abandoned {
 
 /*
  * The process that drains a stage. It works on the stage only, so that it never waits for the target: it reads the
- * marks, frees memory, and writes status.json. Its child does all work in the target (work_on in drain_turn.c).
+ * marks, frees memory, and writes status.json. Its child does all work in the target.
  */
 struct drainer {
     struct directory stage;
     struct ckpt_drain_options options;
     double deadline; /* of clock_monotonic; 0: none */
     int lock;
-    double beat;         /* when the lock's time was set */
-    int unknown;         /* saves of this pass that are of an unknown format */
-    int retrying;        /* saves of this pass that are left for a later one because of a failure */
-    bool ended;          /* a save ended in this pass */
-    bool damaged;        /* a save ended because its data was */
-    bool others_missing; /* a save ended because other nodes' shards are missing, or one of them abandoned it */
-    bool trainer_alive;  /* a process holds `users`: it may still stage */
-    bool more;           /* the stage has more saves than staged_list gives, and that was logged */
+    double beat; /* when the lock's time was set */
+    /* of this pass over all saves */
+    bool in_use;              /* a process holds `users`: it may still stage */
+    char run[STAGE_RUN_SIZE]; /* of that process */
+    int unknown;              /* saves that are of an unknown format */
+    int retrying;             /* saves that are left for a later pass because of a failure */
+    bool ended;               /* a save ended */
+    bool damaged;             /* in any pass: a save ended because its data was */
+    bool others_missing;      /* a save ended because other nodes' shards are missing, or one of them abandoned it */
+    bool more;                /* the stage has more saves than staged_list gives, and that was logged */
     struct status *status;
     double status_written;
     struct drain_child child;
@@ -110,24 +98,31 @@ struct drainer {
 struct drain_turn {
     struct drainer *drainer;
     struct staged *staged;
-    struct directory source;   /* in the stage */
-    struct directory parent;   /* in the child: the checkpoint directory; closed (-1) until it is needed */
-    struct directory partial;  /* in it; closed until it is needed, too */
-    struct status_save *entry; /* not in the child */
+    bool present;                   /* it is of the present run (stage.h) */
+    struct directory source;        /* in the stage */
+    struct directory parent;        /* in the child: the checkpoint directory; closed (-1) until it is needed */
+    struct directory partial;       /* in it; closed until it is needed, too */
+    struct ckpt_save_status *entry; /* not in the child */
     struct drain_progress *progress;
     double abandoned_checked; /* when drain_pace called drain_check_abandoned last */
     bool abort;               /* a thread has failed, the others stop */
 };
 
 /*
- * All functions below set err->code by this rule:
+ * Functions that work in the target return 0 when they have done what can be done now; or what becomes of the save:
+ * CKPT_COMMITTED, CKPT_SUPERSEDED; CKPT_DRAINED if all shards of this node are in the target and other nodes' do not
+ * come; CKPT_STAGED if `stop` was set or time is up; or -1. They set err->code by this rule:
  *
  *   CODE_DATA    ends the save: the staged data is damaged, the attempt is lost, or another run has committed
  *                the step or owns the directory
  *   CODE_PEER    ends the save: another node has abandoned the attempt. (In the trainer CODE_PEER means a lost
  *                rank. A drainer's codes do not reach it.)
- *   other codes  the save stays in the stage and is tried again (drain_retry). Every errno of the target is here
+ *   other codes  the save stays in the stage and is tried again (retry_later). Every errno of the target is here
  */
+static inline bool drain_ends(const struct error *err)
+{
+    return err->code == CODE_DATA || err->code == CODE_PEER;
+}
 
 /* ---- drain.c ----------------------------------------------------------------------------------------------------- */
 
@@ -140,18 +135,27 @@ bool drainer_must_stop(const struct drainer *drainer);
  */
 bool drainer_waits(const struct drainer *drainer);
 
-/* ---- drain_turn.c ------------------------------------------------------------------------------------------------ */
+/* A line of the drainer's log, and one about a save. */
+void drainer_log(const struct drainer *drainer, bool failure, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void drain_log(const struct drain_turn *turn, bool failure, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
-/* Do for a save what can be done now. */
-enum turn_result drain_handle(struct drainer *drainer, struct staged *staged);
+/* Write status.json; unless `now`, only if that was not done in the last fifth of a second. */
+void drainer_write_status(struct drainer *drainer, bool now);
+
+/* ---- drain_save.c ------------------------------------------------------------------------------------------------ */
+
+/* Do for a save what can be done now. False if it has ended. */
+bool drain_handle(struct drainer *drainer, struct staged *staged);
+
+/* No save needs to wait for the end of its pause: the target works, or has a newer checkpoint. */
+void drainer_end_pauses(struct drainer *drainer);
 
 /* ---- drain_child.c ----------------------------------------------------------------------------------------------- */
 
 /* Start the child: it calls `work`, and ends. It is killed when this process ends. -1 if it cannot be started. */
 int drain_child_start(struct drain_turn *turn, void (*work)(struct drain_turn *turn), struct error *err);
-
-/* In the child: report the save's result to the drainer. The child may continue. */
-void drain_child_report(struct drain_turn *turn, int result, const struct error *err);
 
 /* Call once a pass: finds out whether the child has ended, makes progress, or was stopped. Kills a stopped one. */
 void drain_child_look(struct drainer *drainer);
@@ -170,38 +174,40 @@ void drain_child_kill(struct drainer *drainer);
 /* Ask the child to end; it ends soon if the target answers. */
 void drain_child_stop(struct drainer *drainer);
 
+/* What a child does: copies what the target lacks, tries to commit, and reports; or abandons drainer->abandoned[0]. */
+void drain_work(struct drain_turn *turn);
+void drain_abandon_first(struct drain_turn *turn);
+
+/* Whether there are copies of another node's shards to drain, since that node may be lost: 1 and *partner is open, 0,
+ * -1. */
+int drain_has_copies(struct drain_turn *turn, struct directory *partner, struct error *err);
+
 /* ---- drain_shard.c: in the child --------------------------------------------------------------------------------- */
 
 /*
- * Call before a block of `bytes` is copied. Counts the bytes, waits as long as the cap requires, and checks twice a
- * second whether the attempt was abandoned. 0, DRAIN_INTERRUPTED or -1.
- */
-int drain_pace(struct drain_turn *turn, uint64_t bytes, struct error *err);
-
-/*
  * Copy all complete staged shards in `from`, and their parts, some at the same time, and make them durable. Opens the
- * target's directories. Makes a missing checkpoint directory unless `existed` or `made` is marked (stage.h), and a
- * missing attempt's directory unless `made` is. 0, DRAIN_INTERRUPTED or -1.
+ * target's directories, and makes a missing one of the attempt, unless `made` is marked.
  */
 int drain_shards(struct drain_turn *turn, const struct directory *from, struct error *err);
 
 /* ---- drain_commit.c: in the child -------------------------------------------------------------------------------- */
 
-/* DRAIN_COMMITTED if the step is committed and is ours; DRAIN_CONTINUE; -1 also if the committed step is another
- * run's. */
+/* Open the checkpoint directory, unless it is open. */
+int drain_open_parent(struct drain_turn *turn, struct error *err);
+
+/* CKPT_COMMITTED if the step is committed and is ours; 0; -1 also if the committed step is another run's. */
 int drain_is_committed(struct drain_turn *turn, struct error *err);
 
 /* Whether a newer step than this save's is committed; sets shared->newest. */
 bool drain_is_superseded(const struct drain_turn *turn);
 
-/* Tries ckpt_commit if next_commit has passed. Returns as drain_is_committed, or DRAIN_SUPERSEDED or DRAIN_STALLED. */
+/* Tries ckpt_commit if next_commit has passed. */
 int drain_commit(struct drain_turn *turn, struct error *err);
 
 /*
  * How an attempt is abandoned (attempt.h): a drainer finds that the attempt can never be committed, because this node's
- * staged data is damaged or drain_judge_missing returns CODE_DATA. work_on (drain_turn.c) then calls drain_abandon, and
- * the save ends as failed. The other nodes' drainers find the marker by drain_check_abandoned, and end their
- * saves as failed.
+ * staged data is damaged or drain_judge_missing returns CODE_DATA. drain_work then calls drain_abandon, and the save
+ * ends as failed. The other nodes' drainers find the marker by drain_check_abandoned, and end their saves as failed.
  *
  * -1 with CODE_PEER if the attempt was abandoned by another node, with its reason.
  */
@@ -216,7 +222,7 @@ int drain_check_claim(struct drain_turn *turn, struct error *err);
  *  - it has been missing for LOST_SECONDS,
  *  - the checkpoint directory has the device and inode that it had when this drainer last opened the attempt's
  *    directory (otherwise, and in a drainer that has not opened it yet, its file system may not be mounted), and
- *  - the trainer that staged the save runs and can save again.
+ *  - the save is of the present run, which can save again.
  * Otherwise CODE_IO: it is tried again, and the staged data is kept.
  */
 int drain_judge_missing(struct drain_turn *turn, struct error *err);
@@ -226,54 +232,5 @@ void drain_abandon(struct drain_turn *turn, const char *why);
 
 /* After a commit, by the node that had shard 0. */
 void drain_prune(struct drain_turn *turn);
-
-/* ---- drain_end.c ------------------------------------------------------------------------------------------------- */
-
-/* A line of the drainer's log, and one about this save. */
-void drainer_log(const struct drainer *drainer, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void drain_log(const struct drain_turn *turn, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* Write status.json; unless `now`, only if that was not done in the last fifth of a second. */
-void drainer_write_status(struct drainer *drainer, bool now);
-
-/* Logs, when the drainer ends first, the steps of the saves that are left, and the reason. */
-void drainer_log_left(struct drainer *drainer);
-
-/* Sets the reason in status.json why it has not ended yet; "" removes it. A trainer takes a save with a reason as
- * one in trouble (ckpt_stage_find_trouble): the target fails, or other nodes' shards do not come. */
-void drain_set_reason(struct drain_turn *turn, const char *text);
-
-/* The target failed: the save stays, and is tried again after a pause that grows. TURN_LEFT. */
-enum turn_result drain_retry(struct drain_turn *turn, const struct error *why);
-
-/* The target does not answer, which counts as a failure. `at_work`: the child has this save. TURN_LEFT. */
-enum turn_result drain_hang(struct drain_turn *turn, bool at_work);
-
-/* The target works, or has a newer checkpoint: no save needs to wait for the end of its pause. */
-void drainer_end_pauses(struct drainer *drainer);
-
-/* The target works again, if it failed before. */
-void drain_recover(struct drain_turn *turn);
-
-/* Take the save out of the stage: move its data files to .free, and remove the rest. */
-void drain_remove(struct drain_turn *turn);
-
-/* Write the save's result to status.json, then drain_remove. All drain_end* but drain_end_stalled return
- * TURN_ENDED. */
-enum turn_result drain_end(struct drain_turn *turn, enum status_state state, const char *reason);
-
-/* The save's ranks know that it failed, or are dead: without an entry in status.json. Its attempt is abandoned as
- * soon as the target answers. */
-enum turn_result drain_end_dropped(struct drain_turn *turn);
-
-/* A newer save needs the memory, and the target fails: ends as failed, and abandons its attempt. */
-enum turn_result drain_end_replaced(struct drain_turn *turn);
-
-/*
- * DRAIN_STALLED. The partial checkpoint stays: when the last shard is there, a node that still has the save commits it
- * (may_commit). Saves of the present run are still watched: TURN_LEFT. Those of an earlier run, and all with `once`,
- * are left to the other nodes: TURN_ENDED.
- */
-enum turn_result drain_end_stalled(struct drain_turn *turn);
 
 #endif

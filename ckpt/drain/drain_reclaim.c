@@ -14,7 +14,7 @@
 struct reclaim {
     struct directory stage;
     double before; /* seconds since 1970: saves that were staged earlier go */
-    void (*log)(const char *line, void *arg);
+    ckpt_drain_log *log;
     void *log_arg;
     int removed, left;
 };
@@ -65,7 +65,7 @@ static void remove_old(struct reclaim *run, const struct staged *staged)
              save->dir[0] ? save->dir : "any directory", bytes);
     error_tame(line);
     if (run->log)
-        run->log(line, run->log_arg);
+        run->log(line, true, run->log_arg);
 }
 
 static int reclaim_stage(struct reclaim *run, struct error *err)
@@ -91,8 +91,7 @@ static int reclaim_stage(struct reclaim *run, struct error *err)
     return run->removed;
 }
 
-int ckpt_reclaim(const char *stage_dir, double seconds, void (*log)(const char *line, void *arg), void *log_arg,
-                 struct error *err)
+int ckpt_reclaim(const char *stage_dir, double seconds, ckpt_drain_log *log, void *log_arg, struct error *err)
 {
     struct reclaim run = {.before = clock_realtime() - seconds, .log = log, .log_arg = log_arg};
     int users, lock, result = 0;

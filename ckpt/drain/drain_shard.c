@@ -18,7 +18,8 @@
 #include "common/clock.h"
 
 #define UNMAP_AFTER 4 /* blocks: the writer is done with one by then */
-#define TRIES       3 /* another drainer may remove our temporary file */
+#define TRIES       3 /* another drainer may remove our temporary file: */
+#define TRY_AGAIN   (-2)
 #define OLD_SECONDS 60
 #define ANY_AGE     (-86400) /* clocks differ */
 
@@ -26,7 +27,9 @@
 
 /* ---- the pace ---------------------------------------------------------------------------------------------------- */
 
-int drain_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
+/* Called before a block of `bytes` is copied: counts them, waits as long as the cap requires, and checks twice a second
+ * whether the attempt was abandoned. */
+static int keep_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
 {
     struct drainer *drainer = turn->drainer;
     struct drain_shared *shared = drainer->shared;
@@ -50,48 +53,28 @@ int drain_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
         clock_sleep(wait);
     }
     if (abort || drainer_must_stop(drainer))
-        return DRAIN_INTERRUPTED;
+        return CKPT_STAGED;
     return check ? drain_check_abandoned(turn, err) : 0;
 }
 
 /* ---- the target's directories ------------------------------------------------------------------------------------ */
 
-/*
- * The checkpoint directory is made only if it never existed in this stage's life. If it did and is missing now, its
- * file system may not be mounted, and a new directory would be beneath the mount point.
- */
-static int make_parent(struct drain_turn *turn, bool attempt_made, struct error *err)
-{
-    const struct directory *stage = &turn->drainer->stage;
-    bool target_existed;
-    const char *dir = turn->staged->save.dir;
-
-    if (turn->parent.fd >= 0)
-        return 0;
-    target_existed = attempt_made || file_exists(stage, STAGE_TARGET_EXISTED);
-    if ((!target_existed && directory_make_path(dir, err) < 0) || directory_open(&turn->parent, NULL, dir, err) < 0)
-        return -1;
-    return target_existed ? 0 : stage_mark(stage, STAGE_TARGET_EXISTED, err);
-}
-
 /* -1 also when the attempt was abandoned. */
 static int open_target(struct drain_turn *turn, struct error *err)
 {
     const struct staged_save *save = &turn->staged->save;
-    bool attempt_made = file_exists(&turn->source, STAGE_ATTEMPT_MADE), mine = false;
+    bool made = file_exists(&turn->source, STAGE_MADE), mine = false;
     char name[FILE_NAME_SIZE];
+    struct stat info;
 
     if (turn->partial.fd >= 0)
         return 0;
-    if (make_parent(turn, attempt_made, err) < 0 || drain_check_abandoned(turn, err) < 0 ||
-        drain_check_claim(turn, err) < 0)
+    if (drain_open_parent(turn, err) < 0 || drain_check_abandoned(turn, err) < 0 || drain_check_claim(turn, err) < 0)
         return -1;
     name_attempt(name, ATTEMPT_PARTIAL, save->step, save->attempt);
-    if (!attempt_made) {
+    if (!made) {
         /* An earlier run's save must not remove the present run's attempts at its step. */
-        bool present = !file_exists(&turn->source, STAGE_ADOPTED) && turn->drainer->trainer_alive;
-
-        attempt_remove_stale(&turn->parent, save->step, present ? save->attempt : NULL);
+        attempt_remove_stale(&turn->parent, save->step, turn->present ? save->attempt : NULL);
         mine = mkdirat(turn->parent.fd, name, 0777) == 0;
         if (!mine && errno != EEXIST)
             return file_write_failed(&turn->parent, name, 0, err);
@@ -101,14 +84,17 @@ static int open_target(struct drain_turn *turn, struct error *err)
                 unlinkat(turn->parent.fd, name, AT_REMOVEDIR);
             return -1;
         }
-        if (stage_mark(&turn->source, STAGE_ATTEMPT_MADE, err) < 0)
+        if (stage_mark(&turn->source, STAGE_MADE, name, err) < 0)
             return -1;
     }
     if (directory_open_made(&turn->partial, &turn->parent, name, err) == 0) {
-        fstat(turn->parent.fd, &turn->progress->target_dir);
+        if (fstat(turn->parent.fd, &info) == 0) {
+            turn->progress->target_device = info.st_dev;
+            turn->progress->target_inode = info.st_ino;
+        }
         return 0;
     }
-    if (!attempt_made || errno != ENOENT)
+    if (!made || errno != ENOENT)
         return -1;
     error_set(err, CODE_IO, "%s/%s: has been removed", turn->parent.path, name);
     return drain_judge_missing(turn, err);
@@ -176,7 +162,7 @@ static int copy_blocks(struct drain_turn *turn, const struct manifest_shard *sha
 
     for (size_t block = 0; left > 0; block++) {
         size_t bytes = left < SHARD_BLOCK ? (size_t)left : SHARD_BLOCK;
-        int result = drain_pace(turn, bytes, err);
+        int result = keep_pace(turn, bytes, err);
 
         if (result != 0)
             return result;
@@ -204,7 +190,7 @@ static int copy_data(struct drain_turn *turn, const struct shard_source *source,
         block_writer_create(&turn->partial, name, source->header, shard->data_offset, shard->layout.data_bytes, err);
     result = writer ? copy_blocks(turn, shard, file + shard->data_offset, writer, err) : -1;
     if (result == 0 && (result = block_writer_finish(writer, NULL, err)) == 1)
-        result = DRAIN_AGAIN;
+        result = TRY_AGAIN;
     block_writer_destroy(writer);
     munmap(file, bytes);
     return result;
@@ -254,22 +240,22 @@ static int check_place(struct drain_turn *turn, struct error *err)
 static int write_files(struct drain_turn *turn, const struct shard_source *source, int shard, struct error *err)
 {
     char name[FILE_NAME_SIZE], part[FILE_NAME_SIZE];
-    int result = DRAIN_AGAIN;
+    int result = TRY_AGAIN;
 
     name_shard(name, SHARD_DATA, shard, turn->staged->save.shards);
     name_shard(part, SHARD_PART, shard, turn->staged->save.shards);
-    for (int tries = 0; tries < TRIES && result == DRAIN_AGAIN; tries++) {
+    for (int tries = 0; tries < TRIES && result == TRY_AGAIN; tries++) {
         if (file_exists(&turn->partial, part))
             return directory_sync(&turn->partial, err) < 0 || check_place(turn, err) < 0 ? -1 : 0;
         remove_leftovers(turn, name, OLD_SECONDS);
         result = copy_data(turn, source, name, err);
-        if (result == DRAIN_AGAIN && check_place(turn, err) < 0)
+        if (result == TRY_AGAIN && check_place(turn, err) < 0)
             return -1;
         if (result == -1 && tries + 1 < TRIES && remove_leftovers(turn, name, ANY_AGE) > 0)
-            result = DRAIN_AGAIN; /* there may be room now */
+            result = TRY_AGAIN; /* there may be room now */
     }
     if (result != 0)
-        return result == DRAIN_INTERRUPTED ? result : -1;
+        return result == CKPT_STAGED ? result : -1;
     if (directory_sync(&turn->partial, err) < 0 ||
         file_write(&turn->partial, part, source->text, source->text_bytes, err) < 0 ||
         directory_sync(&turn->partial, err) < 0)
@@ -307,7 +293,8 @@ static int drop_copy(struct drain_turn *turn, const struct directory *from, int 
 
     name_shard(part, SHARD_PART, shard, turn->staged->save.shards);
     name_shard(name, SHARD_DATA, shard, turn->staged->save.shards);
-    drain_log(turn, "failed: the copy of another node's shard %d is damaged and is removed: %s", shard, why->text);
+    drain_log(turn, true, "failed: the copy of another node's shard %d is damaged and is removed: %s", shard,
+              why->text);
     unlinkat(from->fd, part, 0);
     return stage_recycle(&turn->drainer->stage, from, name, NULL);
 }
@@ -357,7 +344,7 @@ static int drain_item(void *arg, int worker, size_t item, struct error *err)
     int result = drain_one(queue->turn, queue->from, queue->shards[item], err);
 
     (void)worker;
-    if (result != 0) { /* the other threads stop in drain_pace */
+    if (result != 0) { /* the other threads stop in keep_pace */
         pthread_mutex_lock(&queue->turn->drainer->mutex);
         queue->turn->abort = true;
         pthread_mutex_unlock(&queue->turn->drainer->mutex);

@@ -172,7 +172,7 @@ int format_check(json_t *object, const struct file_format *format, struct error 
         return error_set(err, CODE_CONFIG, "format \"%.100s\" is unknown", name);
     if (!json_is_integer(number))
         return error_set(err, CODE_CONFIG, "member \"version\" is missing, or not a number");
-    if (json_integer_value(number) != format->number)
+    if (json_integer_value(number) < 1 || json_integer_value(number) > format->number)
         return error_set(err, CODE_CONFIG, "format version %lld is unknown", (long long)json_integer_value(number));
     return 0;
 }

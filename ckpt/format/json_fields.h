@@ -56,7 +56,7 @@ int json_read_fields(json_t *object, const struct json_field *fields, void *to, 
 /* Write a file of JSON with jansson's flags; takes the value. NULL, of a failure before, is an error too. */
 int json_write_file(const struct directory *directory, const char *name, json_t *json, size_t flags, struct error *err);
 
-/* A kind of file, and the number of its format that this release writes and reads. */
+/* A kind of file, and the number of its format that this release writes. It reads all numbers from 1 to that. */
 struct file_format {
     const char *name;
     int number;

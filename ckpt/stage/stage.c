@@ -17,27 +17,9 @@
 #define POLL_SECONDS  0.02
 #define REMOVAL_TRIES 500
 
-static int adopt_save(const struct directory *directory, const struct staged *staged, struct error *err)
+/* What an earlier run left must be of a known format: nothing is changed otherwise. */
+static int check_formats(const struct directory *stage, struct error *err)
 {
-    int local = staged->save.local;
-    struct contents contents;
-
-    if (staged_contents(directory, ".", &contents, err) < 0)
-        return -1;
-    if (local == 0 || contents.staged + contents.drained < local)
-        return stage_mark(directory, STAGE_DROPPED, err);
-    unlinkat(directory->fd, STAGE_REPLACED, 0); /* the newer save that needed its memory may not exist */
-    return stage_mark(directory, STAGE_ADOPTED, err);
-}
-
-/*
- * What an earlier run of the job left: complete saves are to be drained as they are. No rank would complete the
- * others. Nothing is marked if another release of muster has staged a file of an unknown format.
- */
-static int adopt_stage(const struct directory *stage, struct error *err)
-{
-    static int (*const passes[])(const struct directory *, const struct staged *,
-                                 struct error *) = {staged_check_formats, adopt_save};
     struct staged *saves;
     struct directory directory;
     size_t count;
@@ -45,56 +27,71 @@ static int adopt_stage(const struct directory *stage, struct error *err)
 
     if (staged_list(stage, &saves, &count, err) < 0)
         return -1;
-    for (size_t i = 0; i < 2 * count && result == 0; i++) {
-        const struct staged *staged = &saves[i % count];
-
-        if (directory_open(&directory, stage, staged->name, NULL) < 0)
+    for (size_t i = 0; i < count && result == 0; i++) {
+        if (directory_open(&directory, stage, saves[i].name, NULL) < 0)
             continue;
-        result = passes[i / count](&directory, staged, err);
+        result = staged_check_formats(&directory, &saves[i], err);
         directory_close(&directory);
     }
     free(saves);
-    if (result == 0 && file_exists(stage, STAGE_FREE)) /* perhaps files of shards that no rank of this node has now */
-        result = file_trash(stage, STAGE_FREE, err);
     return result;
 }
 
-/* A drainer may be removing the stage of a job's earlier run: then it is made anew. */
-static int enter_stage(struct ckpt_stage *stage, const char *path, struct error *err)
+/* From now on, what is staged here is of an earlier run. */
+static int begin_run(const struct directory *stage, struct error *err)
+{
+    char random[FILE_NAME_SIZE], name[STAGE_RUN_SIZE];
+
+    if (check_formats(stage, err) < 0)
+        return -1;
+    file_temporary_name(random, sizeof random, "");
+    snprintf(name, sizeof name, "%.16s", random + 1);
+    return stage_mark(stage, STAGE_RUN, name, err);
+}
+
+/* 0; 1 if a drainer is removing the stage of a job's earlier run: then it is to be made anew; -1. */
+static int enter_once(struct ckpt_stage *stage, const char *path, struct error *err)
 {
     struct stat info;
 
-    for (int tries = 0; tries < REMOVAL_TRIES; tries++) {
-        if (stage_directory_open(&stage->directory, path, true, err) < 0)
-            return -1;
-        stage->users = stage_lock(&stage->directory, STAGE_USERS, true);
-        if (stage->users < 0 && errno != EAGAIN && errno != ENOENT)
-            return error_errno(err, CODE_IO, "%s/" STAGE_USERS, stage->directory.path);
-        if (stage->users >= 0 && fstat(stage->users, &info) == 0 && info.st_nlink > 0)
-            return 0;
-        if (stage->users >= 0)
-            close(stage->users);
-        stage->users = -1;
-        directory_close(&stage->directory);
-        clock_sleep(POLL_SECONDS);
-    }
-    return error_set(err, CODE_IO, "%s: is being removed", path);
+    if (stage_directory_open(&stage->directory, path, true, err) < 0)
+        return -1;
+    /* Before `users` is held: a drainer that finds it held finds this run's name. */
+    if (stage->config.first && begin_run(&stage->directory, err) < 0)
+        return stage_is_removed(&stage->directory) ? 1 : -1;
+    stage->users = stage_lock(&stage->directory, STAGE_USERS, true);
+    if (stage->users < 0 && errno != EAGAIN && errno != ENOENT)
+        return error_errno(err, CODE_IO, "%s/" STAGE_USERS, stage->directory.path);
+    return stage->users >= 0 && fstat(stage->users, &info) == 0 && info.st_nlink > 0 ? 0 : 1;
 }
 
-static int prepare_stage(struct ckpt_stage *stage, struct error *err)
+static void leave_stage(struct ckpt_stage *stage)
 {
-    if (stage->config.adopt && adopt_stage(&stage->directory, err) < 0)
-        return -1;
-    if (unlinkat(stage->directory.fd, STAGE_CLOSED, 0) < 0 && errno != ENOENT)
-        return error_errno(err, CODE_IO, "%s/" STAGE_CLOSED, stage->directory.path);
-    if (stage_mark(&stage->directory, STAGE_LOCK, err) < 0) /* there may be no inode left when the drainer needs it */
-        return -1;
-    if (stage->config.dir && access(stage->config.dir, F_OK) == 0 &&
-        stage_mark(&stage->directory, STAGE_TARGET_EXISTED, err) < 0)
-        return -1;
-    if (status_read(stage->status, &stage->directory, NULL) == 0)
-        stage->seen = status_serial(stage->status);
-    return 0;
+    if (stage->users >= 0)
+        close(stage->users);
+    stage->users = -1;
+    directory_close(&stage->directory);
+}
+
+static int enter_stage(struct ckpt_stage *stage, const char *path, struct error *err)
+{
+    int result = 1, lock;
+
+    for (int tries = 0; tries < REMOVAL_TRIES && (result = enter_once(stage, path, err)) > 0; tries++) {
+        leave_stage(stage);
+        clock_sleep(POLL_SECONDS);
+    }
+    if (result != 0)
+        return result < 0 ? -1 : error_set(err, CODE_IO, "%s: is being removed", path);
+    stage_read_mark(&stage->directory, STAGE_RUN, stage->run, sizeof stage->run);
+    if (!stage->config.first)
+        return 0;
+    lock = openat(stage->directory.fd, STAGE_LOCK, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lock < 0) /* there may be no inode left when the drainer needs it */
+        return file_write_failed(&stage->directory, STAGE_LOCK, 0, err);
+    close(lock);
+    /* Perhaps files of shards that no rank of this node has now. */
+    return file_exists(&stage->directory, STAGE_FREE) ? file_trash(&stage->directory, STAGE_FREE, err) : 0;
 }
 
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err)
@@ -114,11 +111,13 @@ struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struc
     stage->directory.fd = stage->users = -1;
     for (int i = 0; i < STAGE_MAPPINGS; i++)
         stage->mappings[i].fd = -1;
-    if (ckpt_stage_path(path, sizeof path, config->root, config->job, err) == 0 && enter_stage(stage, path, err) == 0 &&
-        prepare_stage(stage, err) == 0)
-        return stage;
-    ckpt_stage_destroy(stage);
-    return NULL;
+    if (ckpt_stage_path(path, sizeof path, config->root, config->job, err) < 0 || enter_stage(stage, path, err) < 0) {
+        ckpt_stage_destroy(stage);
+        return NULL;
+    }
+    if (status_read(stage->status, &stage->directory, NULL) == 0)
+        stage->seen = status_serial(stage->status);
+    return stage;
 }
 
 const char *ckpt_stage_directory(const struct ckpt_stage *stage)
@@ -136,63 +135,51 @@ void ckpt_stage_destroy(struct ckpt_stage *stage)
         if (stage->mappings[i].fd >= 0)
             close(stage->mappings[i].fd);
     }
-    if (stage->users >= 0)
-        close(stage->users);
-    directory_close(&stage->directory);
+    leave_stage(stage);
     free(stage->last_part);
     free(stage->status);
     free(stage);
 }
 
-int ckpt_stage_mark_closed(struct ckpt_stage *stage, struct error *err)
+int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *why, struct error *err)
 {
-    return stage_mark(&stage->directory, STAGE_CLOSED, err);
-}
-
-static int mark_save(const struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *mark,
-                     struct error *err)
-{
-    char name[FILE_NAME_SIZE];
-    struct directory staged;
-    int result;
-
-    name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
-    if (directory_open(&staged, &stage->directory, name, err) < 0)
-        return errno == ENOENT ? 0 : -1;
-    result = stage_mark(&staged, mark, err);
-    directory_close(&staged);
-    return result;
-}
-
-int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err)
-{
-    return mark_save(stage, step, attempt, STAGE_DROPPED, err);
-}
-
-/* 1 if there is a save of that step; with `mark` each gets that mark. */
-static int visit_step(const struct ckpt_stage *stage, uint64_t step, const char *mark, struct error *err)
-{
+    char name[FILE_NAME_SIZE], text[256];
     struct attempt *attempts;
+    struct directory staged;
     size_t count;
     int result = 0;
 
+    snprintf(text, sizeof text, "%s %s", stage->run, why);
     if (attempt_list(&stage->directory, &attempts, &count, err) < 0)
         return -1;
-    for (size_t i = 0; i < count && result >= 0; i++)
-        if (attempts[i].step == step)
-            result = !mark || mark_save(stage, step, attempts[i].attempt, mark, err) == 0 ? 1 : -1;
+    for (size_t i = 0; i < count; i++) {
+        if (attempts[i].step != step || (attempt && strcmp(attempts[i].attempt, attempt) != 0))
+            continue;
+        name_attempt(name, ATTEMPT_PARTIAL, step, attempts[i].attempt);
+        if (directory_open(&staged, &stage->directory, name, err) < 0) {
+            result = errno == ENOENT ? result : -1;
+            continue;
+        }
+        if (stage_mark(&staged, STAGE_DROPPED, text, err) < 0)
+            result = -1;
+        directory_close(&staged);
+    }
     free(attempts);
     return result;
 }
 
-int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, struct error *err)
-{
-    return visit_step(stage, step, STAGE_REPLACED, err) < 0 ? -1 : 0;
-}
-
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step)
 {
-    return visit_step(stage, step, NULL, NULL) > 0;
+    struct attempt *attempts;
+    size_t count;
+    bool found = false;
+
+    if (attempt_list(&stage->directory, &attempts, &count, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        found |= attempts[i].step == step;
+    free(attempts);
+    return found;
 }
 
 bool ckpt_stage_has_drainer(struct ckpt_stage *stage)
@@ -216,14 +203,14 @@ static int read_status(struct ckpt_stage *stage, struct error *err)
     return 0;
 }
 
-int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, struct error *err)
+int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_save_status *ended, struct error *err)
 {
-    const struct status_save *next = NULL;
+    const struct ckpt_save_status *next = NULL;
 
     if (read_status(stage, err) < 0)
         return -1;
     for (size_t i = 0; i < stage->status->count; i++) {
-        const struct status_save *one = &stage->status->saves[i];
+        const struct ckpt_save_status *one = &stage->status->saves[i];
 
         if (one->serial > stage->seen && (!next || one->serial < next->serial))
             next = one;
@@ -231,61 +218,44 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, stru
     if (!next)
         return 0;
     stage->seen = next->serial;
-    memset(news, 0, sizeof *news);
-    news->step = next->step;
-    memcpy(news->attempt, next->attempt, sizeof news->attempt);
-    news->outcome = next->state == STATUS_COMMITTED    ? CKPT_COMMITTED
-                    : next->state == STATUS_SUPERSEDED ? CKPT_SUPERSEDED
-                                                       : CKPT_FAILED;
-    news->seconds = next->ended - next->started;
-    news->newest = next->newest;
-    snprintf(news->reason, sizeof news->reason, "%s", next->reason);
+    *ended = *next;
     return 1;
 }
 
-static void describe_entry(struct ckpt_stage_trouble *trouble, const struct status_save *entry)
+bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_save_status *trouble)
 {
-    *trouble = (struct ckpt_stage_trouble){.step = entry->step, .draining = entry->state == STATUS_DRAINING};
-    memcpy(trouble->reason, entry->reason, sizeof trouble->reason);
-}
-
-bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble *trouble)
-{
-    const struct status_save *oldest = NULL;
+    const struct ckpt_save_status *oldest = NULL;
 
     if (read_status(stage, NULL) < 0)
         return false;
     for (size_t i = 0; i < stage->status->count; i++) {
-        const struct status_save *one = &stage->status->saves[i];
+        const struct ckpt_save_status *one = &stage->status->saves[i];
 
-        if (one->serial == 0 && one->state == STATUS_DRAINING && !one->reason[0])
+        if (one->state == CKPT_DRAINING && !one->reason[0])
             return false; /* this one is getting on, whatever another waits for */
-        if (one->serial == 0 && one->reason[0] && one->state != STATUS_UNKNOWN &&
-            (!oldest || one->started < oldest->started))
+        if (one->state < CKPT_UNKNOWN && one->reason[0] && (!oldest || one->started < oldest->started))
             oldest = one;
     }
     if (oldest)
-        describe_entry(trouble, oldest);
+        *trouble = *oldest;
     return oldest;
 }
 
 bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,
-                            struct ckpt_stage_trouble *found)
+                            struct ckpt_save_status *found)
 {
-    const struct status_save *oldest = NULL, *at_work = NULL;
+    const struct ckpt_save_status *oldest = NULL, *at_work = NULL;
 
     if (read_status(stage, NULL) < 0)
         return false;
     for (size_t i = 0; i < stage->status->count; i++) {
-        const struct status_save *one = &stage->status->saves[i];
+        const struct ckpt_save_status *one = &stage->status->saves[i];
 
-        if (one->serial > 0 || one->state >= STATUS_DRAINED)
-            continue;
-        if (failing && one->state == STATUS_DRAINING)
+        if (failing && one->state == CKPT_DRAINING)
             return false;
-        if (one->step >= step)
+        if (one->state >= CKPT_DRAINED || one->step >= step)
             continue;
-        if (one->state == STATUS_DRAINING || one->state == STATUS_HANGING)
+        if (one->state == CKPT_DRAINING || one->state == CKPT_HANGING)
             at_work = one;
         else if ((!failing || one->reason[0]) && (!oldest || one->started < oldest->started))
             oldest = one;
@@ -293,7 +263,7 @@ bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failin
     if (!oldest && any)
         oldest = at_work;
     if (oldest)
-        describe_entry(found, oldest);
+        *found = *oldest;
     return oldest;
 }
 
@@ -307,14 +277,9 @@ int ckpt_stage_drainer(struct ckpt_stage *stage)
     return read_status(stage, NULL) < 0 ? 0 : stage->status->pid;
 }
 
-bool ckpt_stage_target_existed(const struct ckpt_stage *stage)
-{
-    return file_exists(&stage->directory, STAGE_TARGET_EXISTED);
-}
-
 bool ckpt_stage_is_empty(struct ckpt_stage *stage)
 {
-    const struct status_save *entry;
+    const struct ckpt_save_status *entry;
     struct attempt *attempts;
     size_t count, left = 0;
 
@@ -323,7 +288,7 @@ bool ckpt_stage_is_empty(struct ckpt_stage *stage)
     read_status(stage, NULL);
     for (size_t i = 0; i < count; i++) {
         entry = status_find(stage->status, attempts[i].step, attempts[i].attempt);
-        left += !entry || entry->state != STATUS_UNKNOWN;
+        left += !entry || entry->state != CKPT_UNKNOWN;
     }
     free(attempts);
     return left == 0;

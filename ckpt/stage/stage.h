@@ -6,51 +6,54 @@
  * training waits for; *drain*, which copies these files to the *target*, the checkpoint directory; and *commit*
  * (ckpt_commit). There are no messages: the directories hold all state. Each file has one kind of writer: R, a rank; F,
  * the node's first rank; D, the one process that drains, muster-ckptd(8) or the job's epilog (drain.h). It is renamed
- * into place when it is complete, or it is an empty mark.
+ * into place when it is complete. A mark is a symbolic link to its text: it takes no memory where there is none.
  *
  *   <root>/muster-<uid>-<job>/                the stage: mode 0700; one a node and job, shared by the job's ranks there
  *     users                                R  held, shared, by every process that may stage
- *     closed                               F  no more saves follow: the drainer removes the stage when all is drained
- *     existed                              F D  the target existed, or the drainer has made it: it is never made again
+ *     run                                  F  mark: the name of the run that stages here; every run has its own
  *     lock                                 D  held (F_OFD_SETLK) by the one process that drains; its time is set five
  *                                             times a second, which shows that the process moves
- *     status.json                          D  what became of each save, for ranks and people (stage_dir.h)
+ *     status.json                          D  where each save is, and what became of it, for ranks and people
  *     .free/shard-00002-of-00004.*.tmp     D  files of drained shards: ranks use their memory again
  *     step-00000100.ATTEMPT.partial/       R  a save
- *       target.json                        R  its target and so on (struct staged_save of stage_dir.h)
+ *       target.json                        R  its target, its run and so on (struct staged_save of stage_dir.h)
  *       shard-00002-of-00004.safetensors   R  as in the checkpoint
  *       shard-00002-of-00004.json          R  its part of the manifest: written last, it means "complete"
  *       shard-00002-of-00004.drained       D  the part, renamed when data and part are durable in the target
  *       partner/                           R  the same, of shards of another node
- *       adopted, dropped, replaced         F  marks; see below
- *       made                               D  the attempt's directory was made in the target
+ *       dropped                            F  mark: the run has given the save up, and why
+ *       made                               D  mark: the attempt's directory was made in the target
  *
- * A save's life: *staged* (all shards of this node, `local` of them, are complete) -> *draining* -> *drained* (this
- * node is done; its memory is free again) -> *committed*, or *superseded* (a newer step was committed), or *failed*.
- * Then its directory is removed, and status.json has the result.
+ * Where a save is (enum ckpt_save_state) follows from these files: *staged* if all shards of this node, `local` of
+ * them, are complete; *drained* when all are .drained, and their memory is free again. When its step is committed, or a
+ * newer one is, or it can never be committed, D first writes that to status.json, and then removes the save's
+ * directory.
+ *
+ * The run that `run` names is *present* while a process holds `users`. Saves of other runs are left over: by a job that
+ * was killed or has ended, or by an earlier run of a job that was restarted, which has the same id and so finds this
+ * stage. Those that are complete are drained and committed. The others are removed, since no rank will complete them.
+ * They never remove other attempts at their step, which the present run may have made. A `dropped` of a run that is not
+ * present has no effect: the save that it made room for may not exist. If no run is present, D drains partner's copies,
+ * too, waits for nothing, and removes the stage when it is empty. So nobody need tell it that a run has ended.
  *
  * A target that fails, with any errno, is tried again (drain.h). No answer for 10 seconds is a failure too: the save
- * that the drainer works on is then *hanging*. status.json has the reason. It also has one if this node is done and
- * the shards of other nodes do not come. The trainer acts only when the next save finds the stage full. Then the
- * ranks agree on the oldest step that can go (saver_make_room), and F marks its save `replaced`. The drainer finds the
- * mark and frees the memory at once. It abandons the attempt when the target answers.
+ * that D works on is then *hanging*. status.json has the reason. It also has one if this node is done and the shards of
+ * other nodes do not come. The trainer acts only when the next save finds the stage full. Then the ranks agree on the
+ * oldest step that can go (saver_make_room), and F marks its save as dropped. D frees its memory at once, and abandons
+ * the attempt when the target answers. F drops a save on each node, too, if some rank cannot stage its shard.
  *
- * If a rank cannot stage its shard, F marks the save `dropped` on each node. A restarted job has the same id and so
- * finds the stage of its earlier run: F marks saves that are complete here `adopted`, and the others `dropped`. What
- * is adopted is drained and committed, but never removes other attempts at its step, which the new run may have made.
+ * An attempt that can never be committed (the save was dropped, a node's staged data is damaged, or what was drained is
+ * removed or damaged) is *abandoned* on all nodes, so that none waits for it: ckpt/write/attempt.h has the protocol. D
+ * looks for the marker step-N.ATTEMPT.abandoned in the target while it copies (twice a second), before and after it
+ * makes the attempt's directory, and before each try to commit. If it finds the marker, its save ends as failed: "given
+ * up by another node: why".
  *
- * An attempt that can never be committed (the save was dropped or replaced, a node's staged data is damaged, or what
- * was drained is removed or damaged) is *abandoned* on all nodes, so that none waits for it: ckpt/write/attempt.h has
- * the protocol. A drainer looks for the marker step-N.ATTEMPT.abandoned in the target while it copies (twice a
- * second), before and after it makes the attempt's directory, and before each try to commit. If it finds the marker,
- * its save ends as failed: "given up by another node: why".
+ * D never makes the target: a run does, when it begins. It never makes an attempt's directory twice (`made`). What is
+ * missing may be of a file system that is not mounted, and so is a failure of the target. drain_judge_missing says when
+ * an attempt counts as removed instead.
  *
- * A directory in the target that was made and is missing later (marks `existed` and `made`) may be of a file system
- * that is not mounted. That is a failure of the target, and the directory is not made again. drain_judge_missing says
- * when it counts as removed instead.
- *
- * When no process holds `users` any more, the job's processes are dead: a drainer then drops incomplete saves and
- * drains partner's copies, whatever its options are. So the epilog need not know whether a trainer is alive.
+ * A stage of format 1 differs so: target.json names no run, there is no `run`, and the run gives a save up by an empty
+ * file, `dropped` or `replaced`. Its other marks have no meaning any more.
  *
  * Only the root is opened by path; everything beneath it is opened by openat with O_NOFOLLOW.
  */
@@ -70,18 +73,17 @@ struct ckpt_stage_config {
     int threads;      /* that copy; 0: 2 */
     int keep;         /* as ckpt_prune: done by the node that holds shard 0, after the commit */
     uint64_t keep_every;
-    bool adopt;      /* by one rank a node, before the others open it */
-    const char *dir; /* NULL, or the checkpoint directory: if it is there now, the drainer never makes it */
+    bool first; /* the node's first rank, which opens it before the others do: a new run begins */
 };
 
 /* "<root>/muster-<uid>-<job>". -1 with CODE_USAGE when the job's name is not one. */
 int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, struct error *err);
 
 /*
- * Open the stage, making it if it is missing, and remove `closed`. NULL when it cannot be used: the root is missing or
- * read-only, or the name is not a directory of this user with mode 0700 (a link, say). The caller then
- * saves with ckpt_write_shard and logs that once. CODE_CONFIG with `adopt`: another release of muster staged files in a
- * format that this one does not know (json_fields.h); nothing was changed, and training must not begin.
+ * Open the stage, making it if it is missing. NULL when it cannot be used: the root is missing or read-only, or the
+ * name is not a directory of this user with mode 0700 (a link, say). The caller then saves with ckpt_write_shard and
+ * logs that once. CODE_CONFIG with `first`: another release of muster staged files in a format that this one does not
+ * know (json_fields.h); nothing was changed, and training must not begin.
  *
  * A process opens one stage at most. One thread at a time may call its functions, except ckpt_stage_directory,
  * ckpt_stage_has_drainer and ckpt_stage_updated, which any thread may call at any time.
@@ -89,12 +91,9 @@ int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, 
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err);
 const char *ckpt_stage_directory(const struct ckpt_stage *stage);
 
-/* Unmaps all files. The files stay, and with them the saves that are not drained yet. */
+/* Unmaps all files, and stages no more. When all ranks of the node have called it, the drainer removes the stage as
+ * soon as all is drained. */
 void ckpt_stage_destroy(struct ckpt_stage *stage);
-
-/* Makes the file `closed`: no rank of this node will stage any more. The drainer ends when all is done, and removes the
- * stage. The handle stays open until ckpt_stage_destroy. */
-int ckpt_stage_mark_closed(struct ckpt_stage *stage, struct error *err);
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
@@ -120,62 +119,66 @@ int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, str
 bool ckpt_stage_has_room(const struct ckpt_stage *stage, int shard, int shards);
 
 /*
- * The save has failed on some rank: marks the save `dropped`. The drainer removes it, and its files from the
- * checkpoint directory, without a report. One rank a node suffices. A missing save is not a failure.
+ * The run gives up its saves of `step`; only that of `attempt` if it is not NULL. The drainer removes them, and their
+ * files from the checkpoint directory. `why`: it reports them as failed, with that reason; "": they are not to be
+ * reported, because the caller does. One rank a node suffices. A missing save is not a failure.
  */
-int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, struct error *err);
+int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *why, struct error *err);
 
-/*
- * A newer save needs the memory: marks all saves of `step` as `replaced`. The drainer removes them in the same way, and
- * reports them as failed, with that reason.
- */
-int ckpt_stage_replace(struct ckpt_stage *stage, uint64_t step, struct error *err);
+/* ---- where a save is, and what becomes of it --------------------------------------------------------------------- */
 
-/* ---- results ----------------------------------------------------------------------------------------------------- */
+enum ckpt_save_state {
+    CKPT_STAGING, /* not all local shards are complete */
+    CKPT_STAGED,
+    CKPT_DRAINING,
+    CKPT_HANGING, /* the target has not answered for some time */
+    CKPT_DRAINED, /* waits for other nodes */
+    CKPT_UNKNOWN, /* has a file of an unknown format (json_fields.h); it is left as it is */
+    /* it has ended: */
+    CKPT_COMMITTED,
+    CKPT_SUPERSEDED, /* a newer step was committed */
+    CKPT_FAILED,
+};
 
-enum ckpt_outcome { CKPT_COMMITTED, CKPT_SUPERSEDED, CKPT_FAILED };
-
-struct ckpt_stage_news {
+/* A save as the drainer sees it. */
+struct ckpt_save_status {
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
-    enum ckpt_outcome outcome;
-    double seconds;   /* from the start of the copy, on the rank that made the save, to the save's end */
-    uint64_t newest;  /* the newest step in the checkpoint directory then; 0: not known */
-    char reason[512]; /* of a failure: what, where, how many bytes were needed */
+    char dir[4096];
+    enum ckpt_save_state state;
+    uint64_t bytes_done, bytes_total; /* of this node's shards; total of those that are complete */
+    double rate;                      /* bytes a second, of the drain */
+    double started, ended;            /* seconds since 1970; `ended` is 0 while it is under way */
+    uint64_t serial;                  /* 0 while it is under way; those that ended count from 1 */
+    uint64_t newest;                  /* the newest step in the target when it was committed or superseded; or 0 */
+    char reason[512]; /* why it failed or is unknown; otherwise why it has not ended yet: its target fails or does not
+                         answer, or other nodes' shards do not come; "" if nothing fails */
 };
 
 /*
- * The next save that has ended since the last call (or since ckpt_stage_open): 1 and *news; 0 if there is none.
+ * The next save that has ended since the last call (or since ckpt_stage_open): 1 and *ended; 0 if there is none.
  * Costs one stat when nothing has changed.
  */
-int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_stage_news *news, struct error *err);
+int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_save_status *ended, struct error *err);
 
 /*
- * True if every save of this node has ended, except those of an unknown format. A caller waits for it after it
- * has adopted the saves of an earlier run, before it searches for the newest checkpoint; and at the end of a run.
+ * True if every save of this node has ended, except those of an unknown format. A caller waits for it when it has
+ * opened the stage of an earlier run, before it searches for the newest checkpoint; and at the end of a run.
  */
 bool ckpt_stage_is_empty(struct ckpt_stage *stage);
 
-/* A save that is still in the stage. */
-struct ckpt_stage_trouble {
-    uint64_t step;
-    char reason[512]; /* why it cannot be completed at present: its target fails or does not answer, or other nodes'
-                         shards do not come; "": nothing fails */
-    bool draining;    /* it is being tried again right now */
-};
-
-/* The oldest that cannot be completed at present. False if there is none, or while any save is in state
+/* The oldest save that cannot be completed at present: it has a reason. False if there is none, or while any save is
  * *draining* without a reason. */
-bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_stage_trouble *trouble);
+bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_save_status *trouble);
 
 /*
  * The save to give up for a save of `step`: the oldest of an earlier step that holds memory. False: none.
- *   failing   only a save with a reason, and none while any is in state *draining*
+ *   failing   only a save with a reason, and none while any is *draining*
  *   any       if there is no other, the save that the drainer works on
  * Without `any` that save is kept: it is committed when a target that was slow, or did not answer, works again.
  */
 bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,
-                            struct ckpt_stage_trouble *oldest);
+                            struct ckpt_save_status *oldest);
 
 /* When the drainer last showed that it runs, in seconds since 1970; it does so five times a second. */
 double ckpt_stage_updated(const struct ckpt_stage *stage);
@@ -185,9 +188,6 @@ int ckpt_stage_drainer(struct ckpt_stage *stage);
 
 /* Whether this node still has a save of that step. */
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step);
-
-/* Whether the checkpoint directory existed, or the drainer has made it: a missing one must then not be made again. */
-bool ckpt_stage_target_existed(const struct ckpt_stage *stage);
 
 /* Whether some process holds the lock. */
 bool ckpt_stage_has_drainer(struct ckpt_stage *stage);

@@ -52,20 +52,26 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
     return -1;
 }
 
+bool stage_is_removed(const struct directory *stage)
+{
+    struct stat info;
+
+    return fstat(stage->fd, &info) == 0 && info.st_nlink == 0;
+}
+
 int stage_directory_check(const struct directory *stage, struct error *err)
 {
     char real[PATH_MAX], name[32];
-    struct stat info;
 
     snprintf(name, sizeof name, "/muster-%u-", (unsigned)geteuid());
-    if (file_exists(stage, STAGE_USERS) || (fstat(stage->fd, &info) == 0 && info.st_nlink == 0) ||
+    if (file_exists(stage, STAGE_USERS) || stage_is_removed(stage) ||
         (realpath(stage->path, real) && strncmp(strrchr(real, '/'), name, strlen(name)) == 0))
         return 0;
     return error_set(err, CODE_USAGE, "%s: is not a staging directory: its name does not begin with muster-%u-",
                      stage->path, (unsigned)geteuid());
 }
 
-static const struct file_format stage_format = {"muster-stage", 1};
+static const struct file_format stage_format = {"muster-stage", 2};
 
 static const char *const target_head[] = {"format", "version", "muster", NULL};
 
@@ -78,6 +84,7 @@ static const struct json_field target_fields[] = {
     {"keep", FIELD_INT, JSON_PLACE(struct staged_save, keep), false},
     {"keep_every", FIELD_COUNT, JSON_PLACE(struct staged_save, keep_every), false},
     {"started", FIELD_DOUBLE, JSON_PLACE(struct staged_save, started), false},
+    {"run", FIELD_TEXT, JSON_PLACE(struct staged_save, run), true},
     {0},
 };
 
@@ -147,14 +154,26 @@ static int target_read(struct staged_save *save, const struct directory *staged,
 int staged_make(struct directory *staged, const struct directory *stage, const struct staged_save *save,
                 struct error *err)
 {
-    char name[FILE_NAME_SIZE];
+    char name[FILE_NAME_SIZE], unique[FILE_NAME_SIZE + 64];
+    struct directory made;
+    int result;
 
     name_attempt(name, ATTEMPT_PARTIAL, save->step, save->attempt);
-    if (mkdirat(stage->fd, name, 0700) < 0 && errno != EEXIST)
+    if (directory_open(staged, stage, name, NULL) == 0)
+        return 0;
+    file_temporary_name(unique, sizeof unique, STAGE_FREE "/save");
+    if (mkdirat(stage->fd, unique, 0700) < 0)
         return file_write_failed(stage, name, 0, err);
-    if (directory_open(staged, stage, name, err) < 0)
-        return -1;
-    return file_exists(staged, STAGE_TARGET) ? 0 : target_write(staged, save, err);
+    result = directory_open(&made, stage, unique, err);
+    if (result == 0) {
+        result = target_write(&made, save, err);
+        if (result == 0 && renameat(stage->fd, unique, stage->fd, name) < 0) { /* or another rank has made it */
+            unlinkat(made.fd, STAGE_TARGET, 0);
+            unlinkat(stage->fd, unique, AT_REMOVEDIR);
+        }
+        directory_close(&made);
+    }
+    return result < 0 ? -1 : directory_open(staged, stage, name, err);
 }
 
 /* Oldest first. */
@@ -257,14 +276,24 @@ int staged_contents(const struct directory *staged, const char *within, struct c
     return result;
 }
 
-int stage_mark(const struct directory *directory, const char *mark, struct error *err)
+int stage_mark(const struct directory *directory, const char *mark, const char *text, struct error *err)
 {
-    int fd = openat(directory->fd, mark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    char unique[FILE_NAME_SIZE];
 
-    if (fd < 0)
-        return file_write_failed(directory, mark, 0, err);
-    close(fd);
-    return 0;
+    file_temporary_name(unique, sizeof unique, mark);
+    if (symlinkat(text, directory->fd, unique) == 0 && renameat(directory->fd, unique, directory->fd, mark) == 0)
+        return 0;
+    file_write_failed(directory, mark, 0, err);
+    unlinkat(directory->fd, unique, 0);
+    return -1;
+}
+
+bool stage_read_mark(const struct directory *directory, const char *mark, char *text, size_t size)
+{
+    ssize_t length = readlinkat(directory->fd, mark, text, size - 1);
+
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0;
 }
 
 int stage_recycle(const struct directory *stage, const struct directory *from, const char *name, struct error *err)

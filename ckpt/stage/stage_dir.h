@@ -7,20 +7,19 @@
 
 #include "ckpt/file/file.h"
 #include "ckpt/format/names.h"
+#include "ckpt/stage/stage.h"
 
-#define STAGE_FREE           ".free"
-#define STAGE_LOCK           "lock"
-#define STAGE_USERS          "users"
-#define STAGE_CLOSED         "closed"
-#define STAGE_PARTNER        "partner"
-#define STAGE_TARGET         "target.json"
-#define STAGE_TARGET_EXISTED "existed"
-#define STAGE_ATTEMPT_MADE   "made"
-#define STAGE_ADOPTED        "adopted"
-#define STAGE_DROPPED        "dropped"
-#define STAGE_REPLACED       "replaced"
+#define STAGE_FREE    ".free"
+#define STAGE_LOCK    "lock"
+#define STAGE_USERS   "users"
+#define STAGE_RUN     "run"
+#define STAGE_PARTNER "partner"
+#define STAGE_TARGET  "target.json"
+#define STAGE_MADE    "made"
+#define STAGE_DROPPED "dropped"
 
 #define STAGE_MAX_TARGET ((size_t)64 << 10)
+#define STAGE_RUN_SIZE   32
 
 /* What target.json holds: the save that a save is of, and where it goes. */
 struct staged_save {
@@ -30,8 +29,9 @@ struct staged_save {
     int shards, local; /* of the checkpoint, and of this node */
     int keep;
     uint64_t keep_every;
-    double started; /* seconds since 1970 */
-    mode_t umask;   /* of the process that staged it, kept as target.json's mode; files in the target get it */
+    double started;           /* seconds since 1970 */
+    char run[STAGE_RUN_SIZE]; /* that staged it (STAGE_RUN); "" in format 1 */
+    mode_t umask; /* of the process that staged it, kept as target.json's mode; files in the target get it */
 };
 
 /*
@@ -41,22 +41,25 @@ struct staged_save {
 int stage_directory_open(struct directory *stage, const char *path, bool make, struct error *err);
 
 /* Check before anything in it is removed: CODE_USAGE unless it has a stage's name (ckpt_stage_path) or STAGE_USERS, or
- * was removed since it was opened. */
+ * stage_is_removed. */
 int stage_directory_check(const struct directory *stage, struct error *err);
 
+/* Whether it was removed since it was opened. */
+bool stage_is_removed(const struct directory *stage);
+
 /*
- * Open or make the save's directory beneath the stage, and its target.json. Ranks of a node may all do it at
- * once; they write the same, except the time.
+ * Open or make the save's directory beneath the stage, with its target.json. Ranks of a node may all do it at once;
+ * they write the same, except the time. Needs .free, where it is made.
  */
 int staged_make(struct directory *staged, const struct directory *stage, const struct staged_save *save,
                 struct error *err);
 
 /*
- * The saves, oldest first, malloc'ed. At most STAGED_MOST of them, so that no user can make a drainer
- * read thousands. Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. A
- * save without a target.json has started = 0: a rank is making it, or died while it did. `unknown` has a code
- * other than CODE_OK if target.json cannot be read or is of an unknown format (json_fields.h), or if the directory has
- * a name that this muster does not make: such saves are left alone.
+ * The saves, oldest first, malloc'ed. At most STAGED_MOST of them, so that no user can make a drainer read thousands.
+ * Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. A save without a
+ * target.json, which a rank of format 1 makes, or died while it did, has started = 0. `unknown` has a code other than
+ * CODE_OK if target.json cannot be read or is of an unknown format (json_fields.h), or if the directory has a name that
+ * this muster does not make: such saves are left alone.
  */
 #define STAGED_MOST 64
 
@@ -82,8 +85,12 @@ struct contents {
 /* Nothing if `within` is missing. -1 if it cannot be read: then *contents is of no use. */
 int staged_contents(const struct directory *staged, const char *within, struct contents *contents, struct error *err);
 
-/* Make an empty file that marks something; file_exists finds it. */
-int stage_mark(const struct directory *directory, const char *mark, struct error *err);
+/*
+ * A mark with a text, of at least one byte: a symbolic link to that text, which takes no memory where there is none. It
+ * replaces an earlier one. file_exists finds it. stage_read_mark: false if there is none.
+ */
+int stage_mark(const struct directory *directory, const char *mark, const char *text, struct error *err);
+bool stage_read_mark(const struct directory *directory, const char *mark, char *text, size_t size);
 
 /* Free a data file's memory: move it to .free, where its rank finds it again. A missing `name` is not a failure. */
 int stage_recycle(const struct directory *stage, const struct directory *from, const char *name, struct error *err);
@@ -100,62 +107,34 @@ double stage_signed_at(const struct directory *stage);
 /* ---- status.json (stage_status.c) -------------------------------------------------------------------------------- */
 
 /*
- * status.json: the state of each save. Only the drainer writes it: a whole new file each time, which it renames
- * into place. It is for people (muster-ckpt status), and ranks read from it how their saves ended.
+ * status.json: the state of each save (struct ckpt_save_status). Only the drainer writes it: a whole new file each
+ * time, which it renames into place. It is for people (muster-ckpt status), and ranks read from it how their saves
+ * ended.
  *
  *   {"pid", "host", "updated",                      of the drainer; seconds since 1970
  *    "generations": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
  *                     "serial", "newest", "reason"}]}
  *
- * Saves that are under way come first, then the last STATUS_ENDED that ended, oldest first. serial counts those
- * that ended, from 1, and never decreases: a reader that remembers the greatest one it has seen misses none.
+ * Saves that are under way come first, then the last STATUS_ENDED that ended, oldest first. serial never decreases: a
+ * reader that remembers the greatest one it has seen misses none.
  */
 
 #define STATUS_NAME  "status.json"
 #define STATUS_ENDED 32
 #define STATUS_MOST  64
 
-enum status_state {
-    STATUS_STAGING, /* not all local shards are complete */
-    STATUS_STAGED,
-    STATUS_DRAINING,
-    STATUS_HANGING, /* the target has not answered for some time */
-    STATUS_DRAINED, /* waits for other nodes */
-    STATUS_UNKNOWN, /* has a file of an unknown format (json_fields.h) */
-    STATUS_COMMITTED,
-    STATUS_SUPERSEDED,
-    STATUS_FAILED,
-};
-
-struct status_save {
-    uint64_t step;
-    char attempt[CKPT_ATTEMPT_SIZE];
-    char dir[4096];
-    enum status_state state;
-    uint64_t bytes_done, bytes_total; /* of this node's shards; total of those that are complete */
-    double rate;                      /* bytes a second, of the drain */
-    double started, ended;            /* ended is 0 while it is under way */
-    uint64_t serial;                  /* 0 while it is under way */
-    uint64_t newest;                  /* the newest step in the target when it was committed or superseded; or 0 */
-    char reason[512]; /* of STATUS_FAILED and STATUS_UNKNOWN; otherwise why it has not ended yet, "" if nothing fails */
-};
-
 struct status {
     int pid;
     char host[65];
     double updated;
     size_t count;
-    struct status_save saves[STATUS_MOST];
+    struct ckpt_save_status saves[STATUS_MOST];
 };
 
-const char *status_state_name(enum status_state state);
+const char *status_state_name(enum ckpt_save_state state);
 
 /* The state by the directory's contents alone, for a node with `local` shards. */
-enum status_state status_of(const struct contents *contents, int local);
-static inline bool status_has_ended(enum status_state state)
-{
-    return state >= STATUS_COMMITTED;
-}
+enum ckpt_save_state status_of(const struct contents *contents, int local);
 
 /* As JSON, or NULL. */
 json_t *status_json(const struct status *status);
@@ -165,13 +144,13 @@ int status_read(struct status *status, const struct directory *stage, struct err
 int status_write(const struct status *status, const struct directory *stage, struct error *err);
 
 /* The save's entry, or NULL. */
-struct status_save *status_find(struct status *status, uint64_t step, const char *attempt);
+struct ckpt_save_status *status_find(struct status *status, uint64_t step, const char *attempt);
 
 /*
  * The entry of a save that is under way, a new one if there is none. The oldest ended one makes room for it.
  */
-struct status_save *status_start(struct status *status, const struct staged_save *save);
-void status_remove(struct status *status, struct status_save *entry);
+struct ckpt_save_status *status_start(struct status *status, const struct staged_save *save);
+void status_remove(struct status *status, struct ckpt_save_status *entry);
 
 /* The greatest serial. */
 uint64_t status_serial(const struct status *status);

@@ -27,6 +27,7 @@ struct ckpt_stage {
     struct directory directory;
     struct ckpt_stage_config config; /* without its strings; the defaults put in */
     int users;                       /* the shared lock of a process that may stage */
+    char run[STAGE_RUN_SIZE];        /* the present one */
     struct mapping mappings[STAGE_MAPPINGS];
 
     /* The shard that was staged last, for ckpt_stage_lend. */

@@ -13,30 +13,30 @@
 static const char *const states[] = {"staging", "staged",    "draining",   "hanging", "drained",
                                      "unknown", "committed", "superseded", "failed"};
 
-const char *status_state_name(enum status_state state)
+const char *status_state_name(enum ckpt_save_state state)
 {
     return states[state];
 }
 
-enum status_state status_of(const struct contents *contents, int local)
+enum ckpt_save_state status_of(const struct contents *contents, int local)
 {
     if (contents->staged + contents->drained < local)
-        return STATUS_STAGING;
-    return contents->staged > 0 ? STATUS_STAGED : STATUS_DRAINED;
+        return CKPT_STAGING;
+    return contents->staged > 0 ? CKPT_STAGED : CKPT_DRAINED;
 }
 
 static const struct json_field save_fields[] = {
-    {"step", FIELD_COUNT, JSON_PLACE(struct status_save, step), false},
-    {"attempt", FIELD_TEXT, JSON_PLACE(struct status_save, attempt), false},
-    {"dir", FIELD_TEXT, JSON_PLACE(struct status_save, dir), false},
-    {"bytes_done", FIELD_COUNT, JSON_PLACE(struct status_save, bytes_done), false},
-    {"bytes_total", FIELD_COUNT, JSON_PLACE(struct status_save, bytes_total), false},
-    {"rate", FIELD_DOUBLE, JSON_PLACE(struct status_save, rate), false},
-    {"started", FIELD_DOUBLE, JSON_PLACE(struct status_save, started), false},
-    {"ended", FIELD_DOUBLE, JSON_PLACE(struct status_save, ended), false},
-    {"serial", FIELD_COUNT, JSON_PLACE(struct status_save, serial), false},
-    {"reason", FIELD_TEXT, JSON_PLACE(struct status_save, reason), false},
-    {"newest", FIELD_COUNT, JSON_PLACE(struct status_save, newest), true},
+    {"step", FIELD_COUNT, JSON_PLACE(struct ckpt_save_status, step), false},
+    {"attempt", FIELD_TEXT, JSON_PLACE(struct ckpt_save_status, attempt), false},
+    {"dir", FIELD_TEXT, JSON_PLACE(struct ckpt_save_status, dir), false},
+    {"bytes_done", FIELD_COUNT, JSON_PLACE(struct ckpt_save_status, bytes_done), false},
+    {"bytes_total", FIELD_COUNT, JSON_PLACE(struct ckpt_save_status, bytes_total), false},
+    {"rate", FIELD_DOUBLE, JSON_PLACE(struct ckpt_save_status, rate), false},
+    {"started", FIELD_DOUBLE, JSON_PLACE(struct ckpt_save_status, started), false},
+    {"ended", FIELD_DOUBLE, JSON_PLACE(struct ckpt_save_status, ended), false},
+    {"serial", FIELD_COUNT, JSON_PLACE(struct ckpt_save_status, serial), false},
+    {"reason", FIELD_TEXT, JSON_PLACE(struct ckpt_save_status, reason), false},
+    {"newest", FIELD_COUNT, JSON_PLACE(struct ckpt_save_status, newest), true},
     {0},
 };
 
@@ -66,7 +66,7 @@ int status_write(const struct status *status, const struct directory *stage, str
     return json_write_file(stage, STATUS_NAME, status_json(status), JSON_INDENT(1), err);
 }
 
-static int decode_save(struct status_save *g, json_t *json, struct error *err)
+static int decode_save(struct ckpt_save_status *g, json_t *json, struct error *err)
 {
     char state[16];
 
@@ -76,7 +76,7 @@ static int decode_save(struct status_save *g, json_t *json, struct error *err)
     error_tame(g->reason);
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (strcmp(state, states[i]) == 0) {
-            g->state = (enum status_state)i;
+            g->state = (enum ckpt_save_state)i;
             return 0;
         }
     return error_set(err, CODE_DATA, "\"state\" is \"%s\"", state);
@@ -120,7 +120,7 @@ int status_read(struct status *status, const struct directory *stage, struct err
     return result;
 }
 
-struct status_save *status_find(struct status *status, uint64_t step, const char *attempt)
+struct ckpt_save_status *status_find(struct status *status, uint64_t step, const char *attempt)
 {
     for (size_t i = 0; i < status->count; i++)
         if (status->saves[i].step == step && strcmp(status->saves[i].attempt, attempt) == 0)
@@ -138,7 +138,7 @@ uint64_t status_serial(const struct status *status)
     return greatest;
 }
 
-void status_remove(struct status *status, struct status_save *entry)
+void status_remove(struct status *status, struct ckpt_save_status *entry)
 {
     size_t after = (size_t)(status->saves + status->count - entry) - 1;
 
@@ -149,11 +149,11 @@ void status_remove(struct status *status, struct status_save *entry)
 /* Forgets the oldest ended save, if there are too many. */
 static void forget_oldest(struct status *status)
 {
-    struct status_save *oldest = NULL;
+    struct ckpt_save_status *oldest = NULL;
     size_t ended = 0;
 
     for (size_t i = 0; i < status->count; i++) {
-        struct status_save *one = &status->saves[i];
+        struct ckpt_save_status *one = &status->saves[i];
 
         if (one->serial == 0)
             continue;
@@ -165,16 +165,16 @@ static void forget_oldest(struct status *status)
         status_remove(status, oldest ? oldest : status->saves);
 }
 
-static void fill_entry(struct status_save *entry, const struct staged_save *save)
+static void fill_entry(struct ckpt_save_status *entry, const struct staged_save *save)
 {
-    *entry = (struct status_save){.step = save->step, .started = save->started};
+    *entry = (struct ckpt_save_status){.step = save->step, .started = save->started};
     memcpy(entry->attempt, save->attempt, sizeof entry->attempt);
     memcpy(entry->dir, save->dir, sizeof entry->dir);
 }
 
-struct status_save *status_start(struct status *status, const struct staged_save *save)
+struct ckpt_save_status *status_start(struct status *status, const struct staged_save *save)
 {
-    struct status_save *entry = status_find(status, save->step, save->attempt);
+    struct ckpt_save_status *entry = status_find(status, save->step, save->attempt);
 
     if (entry && entry->serial == 0)
         return entry;
@@ -190,7 +190,7 @@ struct status_save *status_start(struct status *status, const struct staged_save
 /* A save that the drainer has not seen yet. */
 static void add_staged(struct status *status, const struct directory *stage, const struct staged *staged)
 {
-    struct status_save *to = &status->saves[status->count];
+    struct ckpt_save_status *to = &status->saves[status->count];
     struct contents contents;
     struct directory directory;
     struct error why = {0};
@@ -202,7 +202,7 @@ static void add_staged(struct status *status, const struct directory *stage, con
     directory_close(&directory);
     fill_entry(to, &staged->save);
     error_tame(to->dir);
-    to->state = why.code == CODE_OK ? status_of(&contents, staged->save.local) : STATUS_UNKNOWN;
+    to->state = why.code == CODE_OK ? status_of(&contents, staged->save.local) : CKPT_UNKNOWN;
     snprintf(to->reason, sizeof to->reason, "%.500s", why.text);
     to->bytes_total = contents.bytes;
     status->count++;

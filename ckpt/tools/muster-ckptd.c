@@ -45,8 +45,6 @@ static const char help[] =
     "wrong command line. See muster-ckptd(8).\n";
 
 static volatile sig_atomic_t stop;
-static volatile sig_atomic_t orphaned; /* with --child: its parent has ended */
-static bool is_in_step;                /* with --child: of a Slurm step */
 
 static void on_signal(int number)
 {
@@ -54,15 +52,14 @@ static void on_signal(int number)
     stop = 1;
 }
 
-/* Until the output is closed. Slurm waits for that when a step ends, and drains the node after 60 s. */
+/* With --child, in a step of Slurm, until the output is closed when the parent has ended. Slurm waits for that when a
+ * step ends, and drains the node after 60 s. */
 #define OUTPUT_SECONDS 40
 
 static void on_orphaned(int number)
 {
     (void)number;
-    orphaned = 1;
-    if (is_in_step)
-        alarm(OUTPUT_SECONDS);
+    alarm(OUTPUT_SECONDS);
 }
 
 static void close_output(int number)
@@ -74,14 +71,14 @@ static void close_output(int number)
     dup2(null, STDERR_FILENO);
 }
 
-static void log_line(const char *line, void *arg)
+static void log_line(const char *line, bool failure, void *arg)
 {
     const bool *quiet = arg;
     time_t now = time(NULL);
     struct tm parts;
     char when[32] = "-";
 
-    if (*quiet && !strstr(line, "failed") && !strstr(line, " is left as it is: "))
+    if (*quiet && !failure)
         return;
     if (localtime_r(&now, &parts))
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &parts);
@@ -90,39 +87,31 @@ static void log_line(const char *line, void *arg)
 
 static int run_drain(const char *stage, const struct ckpt_drain_options *options, double reclaim)
 {
-    static const int codes[] = {[CKPT_DRAIN_DONE] = CODE_OK,
-                                [CKPT_DRAIN_LEFT] = CODE_STOPPED,
-                                [CKPT_DRAIN_BUSY] = CODE_OK,
-                                [CKPT_DRAIN_DAMAGED] = CODE_IO,
-                                [CKPT_DRAIN_OTHERS] = CODE_PEER};
     struct error err = {0};
-    int result = ckpt_drain(stage, options, &err);
+    int result = ckpt_drain(stage, options, &err), removed = 0;
 
-    if (result == CKPT_DRAIN_LEFT && reclaim > 0) {
-        int removed = ckpt_reclaim(stage, reclaim, options->log, options->log_arg, &err);
-
-        if (removed != 0)
-            return removed < 0 ? error_report(&err) : CODE_IO;
-    }
-    return result < 0 ? error_report(&err) : codes[result];
+    if (result == CKPT_DRAIN_LEFT && reclaim > 0)
+        removed = ckpt_reclaim(stage, reclaim, options->log, options->log_arg, &err);
+    if (result < 0 || removed < 0)
+        return error_report(&err);
+    return removed > 0 ? CODE_IO : result == CKPT_DRAIN_BUSY ? CODE_OK : result;
 }
 
 /* Slurm ends a job by signals to all of its processes, and the trainer then saves once more: the drain must go on. */
-static void serve_parent(pid_t parent, struct ckpt_drain_options *options)
+static void serve_parent(pid_t parent)
 {
     static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
     struct sigaction action = {.sa_handler = on_orphaned};
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         signal(ends[i], SIG_IGN);
-    is_in_step = getenv("SLURM_STEP_ID");
+    if (!getenv("SLURM_STEP_ID"))
+        return;
     signal(SIGALRM, close_output);
     sigaction(SIGRTMIN, &action, NULL);
     prctl(PR_SET_PDEATHSIG, SIGRTMIN);
     if (getppid() != parent)
         on_orphaned(0);
-    options->stop = NULL;
-    options->then_once = &orphaned;
 }
 
 struct command_line {
@@ -188,6 +177,6 @@ int main(int argc, char **argv)
     if (line.parent && line.claim)
         return claim_keep(argv[optind], (uint64_t)line.claim, line.parent);
     if (line.parent)
-        serve_parent(line.parent, &options);
+        serve_parent((pid_t)line.parent);
     return run_drain(argv[optind], &options, line.reclaim);
 }

@@ -114,7 +114,7 @@ static int visit_stages(char **paths, stage_visit *visit, const struct options *
 
 /* ---- status ------------------------------------------------------------------------------------------------------ */
 
-static void print_save(const struct status_save *g, bool bar)
+static void print_save(const struct ckpt_save_status *g, bool bar)
 {
     static const char full[] = "##############################";
     double part = g->bytes_total ? fmin((double)g->bytes_done / (double)g->bytes_total, 1) : 0;
@@ -125,13 +125,13 @@ static void print_save(const struct status_save *g, bool bar)
     tool_format_bytes(total, sizeof total, g->bytes_total);
     tool_format_bytes(rate, sizeof rate, (uint64_t)g->rate);
     printf("  step %-8" PRIu64 " %-10s", g->step, status_state_name(g->state));
-    if (bar && g->state == STATUS_DRAINING)
+    if (bar && g->state == CKPT_DRAINING)
         printf("  [%-*.*s] %3.0f%%", width, (int)(part * width), full, 100 * part);
-    if (g->state == STATUS_DRAINING)
+    if (g->state == CKPT_DRAINING)
         printf("  %s of %s, %s/s", done, total, rate);
     else
         printf("  %s", total);
-    if (status_has_ended(g->state))
+    if (g->state >= CKPT_COMMITTED)
         printf(" in %.1f s", g->ended - g->started);
     if (g->reason[0])
         printf(": %s", g->reason);
@@ -197,8 +197,9 @@ int tool_status(char **paths, const struct options *options, struct error *err)
 
 /* ---- reclaim ----------------------------------------------------------------------------------------------------- */
 
-static void print_line(const char *line, void *arg)
+static void print_line(const char *line, bool failure, void *arg)
 {
+    (void)failure;
     (void)arg;
     puts(line);
 }

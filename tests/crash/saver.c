@@ -261,6 +261,8 @@ static int save_step(struct options *options, struct world *world, struct topolo
 {
     int ranks = options->plan.shards - options->absent, result;
 
+    if (options->stage) /* a drainer does not make it */
+        mkdir(dir, 0777);
     plan_step(world, &options->plan, step);
     topology_fill(topology, world);
     result = options->serial ? save_serial(options, world, topology, ranks, dir, step, err)

@@ -52,7 +52,7 @@ stage() {
 later() {
     local file
     for file in "${@:2}"; do
-        sed -i "s/\"version\":1,\"muster\":\"/\"version\":$1,\"muster\":\"9./" "$file"
+        sed -i "s/\"version\":[12],\"muster\":\"/\"version\":$1,\"muster\":\"9./" "$file"
         case $file in *target.json) ;; *) crc32c --seal "$file" ;; esac
     done
 }
@@ -71,7 +71,9 @@ train() {
 
 # unknown NUMBER FILE: one line of log names the file, both releases and both numbers
 unknown() {
-    [ "$(grep -c "/$2: .*format version $1 is unknown (written by muster 9\.[0-9.]* in format $1; this is muster [0-9.]*, which knows format 1)" log)" -eq 1 ]
+    local known=1
+    [ "$2" != target.json ] || known=2
+    [ "$(grep -c "/$2: .*format version $1 is unknown (written by muster 9\.[0-9.]* in format $1; this is muster [0-9.]*, which knows format $known)" log)" -eq 1 ]
 }
 
 sums() {
@@ -86,18 +88,43 @@ sums() {
     grep -q '^done at step 6$' log
 }
 
-@test "a stage of format 1 is drained to the same checkpoint as that of format 1" {
-    stage 1
-    expect 0 muster-ckptd --once "$STAGE"
-    [ ! -e "$STAGE" ]
-    expect 0 muster-ckpt verify ckpt
-    mv ckpt drained
+@test "a stage of format 1 or 2 is drained to the same checkpoint as that of format 1" {
     checkpoint 1
-    expect 0 muster-ckpt diff drained ckpt
+    mv ckpt checkpoint
+    for number in 1 2; do
+        mkdir ckpt
+        stage $number
+        expect 0 muster-ckptd --once "$STAGE"
+        [ ! -e "$STAGE" ]
+        expect 0 muster-ckpt verify ckpt
+        expect 0 muster-ckpt diff checkpoint ckpt
+        rm -r ckpt
+    done
 }
 
 @test "a run adopts a stage of format 1" {
     stage 1
+    expect 0 train
+    grep -q '^resumed from ckpt at step 4 ' log
+    [ ! -e "$STAGE" ]
+}
+
+@test "marks of a run of format 1 have no effect: complete saves are committed, others removed" {
+    stage 1
+    cp -r "$STAGE"/step-00000004.* "$STAGE/step-00000003.x.partial"
+    sed -i 's/"step":4,"attempt":"[^"]*"/"step":3,"attempt":"x"/' "$STAGE/step-00000003.x.partial/target.json"
+    rm "$STAGE"/step-00000003.*/shard-00001-of-00002.json
+    mkdir "$STAGE/step-00000002.x.partial"
+    (cd "$STAGE" && touch closed existed && cd step-00000004.* && touch adopted replaced)
+    touch "$STAGE/step-00000003.x.partial/dropped"
+    cp -r "$STAGE" again
+    expect 0 muster-ckptd --once "$STAGE"
+    grep -q 'step 3 (x): dropped, not all of its shards were staged' log
+    [ ! -e "$STAGE" ]
+    expect 0 muster-ckpt verify ckpt
+    rm -r ckpt/step-00000004
+    chmod 700 again
+    mv again "$STAGE"
     expect 0 train
     grep -q '^resumed from ckpt at step 4 ' log
     [ ! -e "$STAGE" ]
@@ -145,9 +172,9 @@ sums() {
 
 @test "a stage of another format ends muster-ckptd with 75 and a run with 78, and is left unchanged" {
     for file in target.json shard-00001-of-00002.json; do
-        for number in 2 0; do
+        for number in 3 0; do
             rm -rf stage/*
-            stage 1
+            stage 2
             later $number "$STAGE"/step-*/$file
             sums >before
             expect 75 muster-ckptd --once "$STAGE"
@@ -161,7 +188,7 @@ sums() {
 }
 
 @test "if a step is already committed in a later format, muster-ckptd keeps the staged copy and ends with 75" {
-    stage 1
+    stage 2
     checkpoint 1
     later 2 ckpt/step-00000004/manifest.json
     sums >before

@@ -93,7 +93,6 @@ unused() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
     ended 75
     last=$(sed -n 's/^stopped at step //p' log)
     grep -q "^checkpoint of step $last is not in .*/ckpt; every node keeps its shards in .*: .*/ckpt has not answered for " log
-    eventually 30 eval '[ -e stage/*/closed ]'
     answer
     rm stop
     eventually 30 unused

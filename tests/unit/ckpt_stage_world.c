@@ -42,10 +42,10 @@ static int count_local(const struct node *node)
     return local;
 }
 
-void node_open(struct node *node, const char *job, int staged, bool adopt)
+void node_open(struct node *node, const char *job, int staged, bool first)
 {
     struct ckpt_stage_config config = {
-        .root = node->root, .job = job, .local = count_local(node), .max_staged = staged, .keep = 3, .adopt = adopt};
+        .root = node->root, .job = job, .local = count_local(node), .max_staged = staged, .keep = 3, .first = first};
     struct error err;
 
     node->stage = ckpt_stage_open(&config, &err);
@@ -117,9 +117,9 @@ int child_kill(pid_t child)
     return child_wait(child);
 }
 
-struct ckpt_stage_news node_news(struct node *node)
+struct ckpt_save_status node_news(struct node *node)
 {
-    struct ckpt_stage_news news;
+    struct ckpt_save_status news;
     struct error err;
 
     for (int tries = 0; tries < 2000; tries++) {

@@ -26,8 +26,8 @@ struct node {
 void node_create(struct node *node, struct world *world, uint64_t *seed, int shards, bool large);
 void node_destroy(struct node *node);
 
-/* Opens the stage `job` in node->root. */
-void node_open(struct node *node, const char *job, int staged, bool adopt);
+/* Opens the stage `job` in node->root; `first`: for a new run. */
+void node_open(struct node *node, const char *job, int staged, bool first);
 
 /* Stage all of the node's shards. Fails the test unless that succeeds. */
 void node_stage(struct node *node, uint64_t step, const char *attempt);
@@ -46,7 +46,7 @@ int child_kill(pid_t child);
 int child_wait(pid_t child);
 
 /* The next news, which must come within 20 seconds. */
-struct ckpt_stage_news node_news(struct node *node);
+struct ckpt_save_status node_news(struct node *node);
 
 /* Bytes of all files in the stage. */
 uint64_t node_bytes(const struct node *node);

@@ -224,7 +224,7 @@ static void a_drainer_ends_what_is_lost(void **state)
     struct world own_world;
     uint64_t seed = 9, first;
     struct node node;
-    struct ckpt_stage_news news;
+    struct ckpt_save_status news;
 
     (void)state;
     node_create(&node, &own_world, &seed, 2, false);
@@ -235,11 +235,11 @@ static void a_drainer_ends_what_is_lost(void **state)
     take_as(node.target, "2", 0);
     assert_int_equal(node_drain(&node), CKPT_DRAIN_DAMAGED);
     news = node_news(&node);
-    assert_int_equal(news.outcome, CKPT_FAILED);
+    assert_int_equal(news.state, CKPT_FAILED);
     assert_non_null(strstr(news.reason, "belongs to job 2 "));
     node_stage(&node, 20, attempt_of(first + 1, "1"));
     assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
-    assert_int_equal(node_news(&node).outcome, CKPT_COMMITTED);
+    assert_int_equal(node_news(&node).state, CKPT_COMMITTED);
     node_destroy(&node);
 }
 
@@ -262,7 +262,7 @@ static void a_damaged_claim_drops_nothing(void **state)
     assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &once, &err), CKPT_DRAIN_LEFT);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
-    assert_int_equal(node_news(&node).outcome, CKPT_COMMITTED);
+    assert_int_equal(node_news(&node).state, CKPT_COMMITTED);
     node_destroy(&node);
 }
 

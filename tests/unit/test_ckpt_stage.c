@@ -33,7 +33,7 @@ static void drained_is_what_would_be_written(void **state)
         node_open(&node, "1", 2, false);
         node_stage(&node, 10, "a.1");
         assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
-        assert_int_equal(node_news(&node).outcome, CKPT_COMMITTED);
+        assert_int_equal(node_news(&node).state, CKPT_COMMITTED);
         scratch_create(straight, scratch_fast());
         world_write(&world, node.topology, straight, 10, "a.1");
         for (int s = 0; s < node.topology->shards; s++) {
@@ -125,7 +125,7 @@ static void no_room(void **state)
     assert_int_equal(ckpt_stage_reserve(node.stage, &save, &err), 1);
     assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 1);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(ckpt_stage_drop(node.stage, 1, "x", &err), 0);
+    assert_int_equal(ckpt_stage_drop(node.stage, 1, "x", "", &err), 0);
     assert_true(node_bytes(&node) < 100000);
     node_stage(&node, 2, "y");
     assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
@@ -252,13 +252,12 @@ static void one_that_was_removed_meanwhile_is_no_error(void **state)
     scratch_destroy(path);
 }
 
-/* The service ends with the stage: closed and drained, nothing of it is left. */
-static void closed_is_removed(void **state)
+/* The service ends with the run: when all is drained, nothing of the stage is left. */
+static void what_no_run_uses_is_removed(void **state)
 {
     struct ckpt_drain_options options = {.threads = 2};
     struct world world;
     struct node node;
-    struct error err;
     char path[512];
     pid_t child;
 
@@ -270,7 +269,6 @@ static void closed_is_removed(void **state)
     child = node_start_drain(&node, &options);
     assert_true(node_wait(&node, 60));
     assert_int_equal(node_news(&node).step, 5);
-    assert_int_equal(ckpt_stage_mark_closed(node.stage, &err), 0);
     ckpt_stage_destroy(node.stage);
     node.stage = NULL;
     child_wait(child);
@@ -438,7 +436,7 @@ int main(void)
         cmocka_unit_test(others_directories_are_refused),
         cmocka_unit_test(a_restarted_job_adopts),
         cmocka_unit_test(one_that_was_removed_meanwhile_is_no_error),
-        cmocka_unit_test(closed_is_removed),
+        cmocka_unit_test(what_no_run_uses_is_removed),
         cmocka_unit_test(a_partners_copy_is_drained),
         cmocka_unit_test(a_partners_copy_is_drained_when_nothing_moves),
         cmocka_unit_test(a_partners_copy_comes_too_late),

@@ -157,6 +157,7 @@ static void a_target_that_is_none(void **state)
     assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.5 %s", stage), 75);
     assert_non_null(strstr(output, "is tried again: "));
     assert_int_equal(unlink(file), 0);
+    assert_int_equal(mkdir(file, 0777), 0);
     assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
     world_expect(&world, node.topology, file, 30);
     scratch_destroy(file);
@@ -232,14 +233,31 @@ static void what_other_nodes_did(void **state)
     node_destroy(&node);
 }
 
-/* Its parent ends while the target fails: it goes on as with --once, and logs once what is left. */
-static void a_child_whose_parent_ends(void **state)
+/* Starts muster-ckptd for a run, has the run end after a while, and waits for its end; what it prints is in `output`.
+ * */
+static void drain_until_run_ends(struct node *node, const char *meanwhile)
+{
+    char command[2048];
+    FILE *pipe;
+
+    snprintf(command, sizeof command, "%s --child=%d %s 2>&1", program("muster-ckptd"), (int)getpid(),
+             ckpt_stage_directory(node->stage));
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    assert_int_equal(system(meanwhile), 0);
+    ckpt_stage_destroy(node->stage);
+    node->stage = NULL;
+    output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
+    pclose(pipe);
+}
+
+/* The run ends while the target fails: goes on as with --once, and logs once what is left. */
+static void a_run_ends(void **state)
 {
     struct world world;
     struct node node;
-    char command[2048], file[512], before[256];
+    char file[512], before[256];
     const char *line;
-    FILE *pipe;
 
     (void)state;
     setup(&node, &world, 1, false);
@@ -247,12 +265,7 @@ static void a_child_whose_parent_ends(void **state)
     spew(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
-    snprintf(command, sizeof command, "(sh -c 'exec %s --child=$PPID %s' & sleep 0.5) 2>&1", program("muster-ckptd"),
-             ckpt_stage_directory(node.stage));
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
-    pclose(pipe);
+    drain_until_run_ends(&node, "sleep 0.5");
     line = strstr(output, ": left in ");
     assert_non_null(line);
     assert_null(strstr(line + 1, ": left in "));
@@ -260,13 +273,12 @@ static void a_child_whose_parent_ends(void **state)
     node_destroy(&node);
 }
 
-/* The target works again just before its parent ends: that is not left for the end of a pause. */
-static void a_child_whose_parent_ends_tries_once_more(void **state)
+/* The target works again just before the run ends: that is not left for the end of a pause. */
+static void a_run_ends_and_all_is_tried_once_more(void **state)
 {
     struct world world;
     struct node node;
     char command[2048], file[512];
-    FILE *pipe;
 
     (void)state;
     setup(&node, &world, 1, false);
@@ -274,12 +286,8 @@ static void a_child_whose_parent_ends_tries_once_more(void **state)
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
     /* The pauses are 0.25, 0.5, 1 and 2 s: it works again at the beginning of the last. */
-    snprintf(command, sizeof command, "(sh -c 'exec %s --child=$PPID %s' & sleep 2; rm %s; sleep 0.2) 2>&1",
-             program("muster-ckptd"), ckpt_stage_directory(node.stage), node.target);
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
-    pclose(pipe);
+    snprintf(command, sizeof command, "sleep 2; rm %s; mkdir %s; sleep 0.2", file, file);
+    drain_until_run_ends(&node, command);
     assert_null(strstr(output, ": left in "));
     world_expect(&world, node.topology, node.target, 30);
     scratch_destroy(node.target);
@@ -287,41 +295,40 @@ static void a_child_whose_parent_ends_tries_once_more(void **state)
     node_destroy(&node);
 }
 
-/* Its parent has ended before it asks who that is: by the number it was given, it knows. */
-static void a_child_whose_parent_has_ended(void **state)
+/* The run has ended before its muster-ckptd begins. */
+static void a_run_that_has_ended(void **state)
 {
     struct world world;
     struct node node;
+    char stage[512];
 
     (void)state;
     setup(&node, &world, 1, false);
     node_stage(&node, 30, "a");
-    assert_int_equal(run("muster-ckptd", "--child=1 %s", ckpt_stage_directory(node.stage)), 0);
+    snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
+    ckpt_stage_destroy(node.stage);
+    node.stage = NULL;
+    assert_int_equal(run("muster-ckptd", "--child=1 %s", stage), 0);
     world_expect(&world, node.topology, node.target, 30);
     node_destroy(&node);
 }
 
-/* Its parent ends and another node's shard is missing: it ends without waiting for that. */
-static void a_child_whose_parent_ends_leaves_it_to_others(void **state)
+/* The run ends and another node's shard is missing: it ends without waiting for that. */
+static void a_run_ends_and_others_have_the_rest(void **state)
 {
     struct world world;
     struct node node;
-    char command[2048];
-    FILE *pipe;
+    char stage[512];
 
     (void)state;
     node_create(&node, &world, &seed, 2, false);
     node.stride = 2;
     node_open(&node, "1", 2, false);
     node_stage(&node, 30, "a");
-    snprintf(command, sizeof command, "(sh -c 'exec %s --child=$PPID %s' & sleep 0.5) 2>&1", program("muster-ckptd"),
-             ckpt_stage_directory(node.stage));
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    output[fread(output, 1, sizeof output - 1, pipe)] = '\0'; /* until it has ended */
-    pclose(pipe);
+    snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
+    drain_until_run_ends(&node, "sleep 0.5");
     assert_non_null(strstr(output, "a node that still has the save commits it when they arrive"));
-    assert_false(ckpt_stage_has(node.stage, 30));
+    assert_int_equal(access(stage, F_OK), -1);
     node_destroy(&node);
 }
 
@@ -351,7 +358,7 @@ static void a_second_one_with_time_waits(void **state)
 /* What another release has staged stays; nobody waits for it. */
 static void an_unknown_save_is_not_waited_for(void **state)
 {
-    struct ckpt_stage_trouble trouble;
+    struct ckpt_save_status trouble;
     struct world world;
     struct node node;
     char path[1024];
@@ -423,7 +430,9 @@ static void the_epilog(void **state)
 static void another_release(void **state)
 {
     static const char versions[] =
-        "written by muster 9." PACKAGE_VERSION " in format 1; this is muster " PACKAGE_VERSION;
+        "written by muster 9." PACKAGE_VERSION " in format 1; this is muster " PACKAGE_VERSION,
+                      of_stage[] =
+                          "written by muster 9." PACKAGE_VERSION " in format 2; this is muster " PACKAGE_VERSION;
     struct world world;
     struct node node;
     char stage[512], path[1024];
@@ -443,12 +452,12 @@ static void another_release(void **state)
         assert_int_equal(run("muster-ckptd", "%s --once %s", quiet ? "-q" : "-j1", stage), 75);
         assert_non_null(strstr(output, "step-00000030.b.partial is left as it is: "));
         assert_non_null(strstr(output, "/target.json: member \"later\" is unknown"));
-        assert_non_null(strstr(output, versions));
+        assert_non_null(strstr(output, of_stage));
         assert_ptr_equal(strchr(output, '\n'), output + strlen(output) - 1);
     }
     assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
     assert_non_null(strstr(output, "step 30       unknown"));
-    assert_non_null(strstr(output, versions));
+    assert_non_null(strstr(output, of_stage));
     assert_int_equal(run("muster-ckpt", "verify %s", node.target), 78);
     assert_non_null(strstr(output, versions));
     assert_int_equal(run("muster-ckpt", "list %s", node.target), 0);
@@ -522,10 +531,10 @@ int main(void)
         cmocka_unit_test(a_target_that_is_none),
         cmocka_unit_test(stopped_and_killed),
         cmocka_unit_test(what_other_nodes_did),
-        cmocka_unit_test(a_child_whose_parent_ends),
-        cmocka_unit_test(a_child_whose_parent_ends_tries_once_more),
-        cmocka_unit_test(a_child_whose_parent_has_ended),
-        cmocka_unit_test(a_child_whose_parent_ends_leaves_it_to_others),
+        cmocka_unit_test(a_run_ends),
+        cmocka_unit_test(a_run_ends_and_all_is_tried_once_more),
+        cmocka_unit_test(a_run_that_has_ended),
+        cmocka_unit_test(a_run_ends_and_others_have_the_rest),
         cmocka_unit_test(a_second_one_with_time_waits),
         cmocka_unit_test(an_unknown_save_is_not_waited_for),
         cmocka_unit_test(the_epilog),

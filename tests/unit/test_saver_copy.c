@@ -114,7 +114,7 @@ static void failures_are_told(void **state)
     assert_int_equal(err.code, CODE_IO);
     assert_non_null(strstr(err.text, node.root));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(ckpt_stage_drop(node.stage, 1, "a", &err), 0);
+    assert_int_equal(ckpt_stage_drop(node.stage, 1, "a", "", &err), 0);
 
     err = (struct error){0};
     start(&stage, &node, 2, "not a name", true); /* which is not for want of room */

@@ -1,0 +1,443 @@
+/*
+ * drain_save.c - decides from a save's files what to do next for it. A mark takes effect at once. If there is work in
+ * the target, the save gets a turn: a child process copies shards, tries to commit, and reports what becomes of the
+ * save (drain_child.c). It is tried again while its target fails, or it ends: committed, superseded or failed.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ckpt/drain/drain_internal.h"
+#include "common/clock.h"
+
+#define FIRST_DELAY 0.05
+#define FIRST_PAUSE 0.25
+#define MOST_PAUSE  30.0
+#define FIRST_LOG   30.0
+#define MOST_LOG    600.0
+
+static struct drain_progress *find_progress(struct drainer *drainer, const char *name)
+{
+    struct drain_progress *progress = drainer->shared->progress, *unused = progress;
+
+    for (int i = 0; i < STATUS_MOST; i++) {
+        if (strcmp(progress[i].name, name) == 0)
+            return &progress[i];
+        if (progress[i].name[0] == '\0')
+            unused = &progress[i];
+    }
+    *unused = (struct drain_progress){.commit_delay = FIRST_DELAY, .moved_at = clock_monotonic()};
+    snprintf(unused->name, sizeof unused->name, "%s", name);
+    return unused;
+}
+
+/* Reads the save's contents, and updates bytes and state of its entry in status.json. Not while the child has it. */
+static int count_bytes(struct drain_turn *turn, struct contents *contents, struct error *err)
+{
+    struct drain_progress *progress = turn->progress;
+
+    if (staged_contents(&turn->source, ".", contents, err) < 0)
+        return -1;
+    /* Shards that are not here any more are drained: by this process, or by one that was killed. */
+    if (turn->entry->bytes_total > contents->bytes && contents->drained > 0)
+        progress->drained_bytes = turn->entry->bytes_total - contents->bytes;
+    turn->entry->bytes_done = progress->drained_bytes;
+    turn->entry->bytes_total = progress->drained_bytes + contents->bytes;
+    turn->entry->state = status_of(contents, turn->staged->save.local);
+    return 0;
+}
+
+/* Sets why it has not ended yet (struct ckpt_save_status). */
+static void set_reason(struct drain_turn *turn, const char *text)
+{
+    char *reason = turn->entry->reason;
+    bool same = strncmp(reason, text, sizeof turn->entry->reason - 1) == 0;
+
+    snprintf(reason, sizeof turn->entry->reason, "%.511s", text);
+    drainer_write_status(turn->drainer, !same);
+}
+
+/* ---- a target that fails ----------------------------------------------------------------------------------------- */
+
+/* When it begins to fail, and then at intervals that grow: a log line for each try would hide the others. */
+static void log_trouble(struct drain_turn *turn, double now, const struct error *why)
+{
+    const struct drainer *drainer = turn->drainer;
+    struct drain_progress *progress = turn->progress;
+    double pause = progress->logged_at - progress->failing_since;
+
+    if (progress->failing_since == 0) {
+        progress->failing_since = progress->logged_at = now;
+        if (!drainer->options.once || drainer->deadline > 0) /* else log_left follows at once */
+            drain_log(turn, true, "drain failed, it stays in %s and is tried again: %s", drainer->stage.path,
+                      why->text);
+    } else if (now - progress->logged_at >= fmin(fmax(pause, FIRST_LOG), MOST_LOG)) {
+        progress->logged_at = now;
+        drain_log(turn, true, "the drain to %s has failed for %.0f s, %s is kept: %s", turn->staged->save.dir,
+                  now - progress->failing_since, drainer->stage.path, why->text);
+    }
+}
+
+/* The target failed: the save stays, and is tried again after a pause that grows. */
+static void retry_later(struct drain_turn *turn, const struct error *why)
+{
+    struct drain_progress *progress = turn->progress;
+    double now = clock_monotonic();
+
+    progress->retry_pause = fmin(fmax(2 * progress->retry_pause, FIRST_PAUSE), MOST_PAUSE);
+    progress->retry_at = drainer_waits(turn->drainer) ? now + progress->retry_pause : HUGE_VAL;
+    turn->drainer->retrying++;
+    log_trouble(turn, now, why);
+    set_reason(turn, why->text);
+}
+
+/* The target does not answer, which counts as a failure. `at_work`: the child has this save. */
+static void wait_for_answer(struct drain_turn *turn, bool at_work)
+{
+    struct error why;
+
+    error_set(&why, CODE_IO, "%s has not answered for %.0f s", turn->staged->save.dir, turn->drainer->child.silent);
+    turn->drainer->retrying++;
+    if (at_work)
+        log_trouble(turn, clock_monotonic(), &why);
+    if (at_work && turn->entry->state < CKPT_HANGING)
+        turn->entry->state = CKPT_HANGING;
+    set_reason(turn, why.text);
+}
+
+void drainer_end_pauses(struct drainer *drainer)
+{
+    for (int i = 0; i < STATUS_MOST; i++)
+        drainer->shared->progress[i].retry_at = 0;
+}
+
+/* The target works again, if it failed before. */
+static void note_recovery(struct drain_turn *turn)
+{
+    struct drain_progress *progress = turn->progress;
+
+    if (!progress->stalled && turn->entry->reason[0])
+        set_reason(turn, "");
+    if (progress->failing_since == 0)
+        return;
+    drain_log(turn, true, "the drain to %s works again, it had failed for %.0f s", turn->staged->save.dir,
+              clock_monotonic() - progress->failing_since);
+    progress->retry_pause = progress->failing_since = progress->lost_since = 0;
+    drainer_end_pauses(turn->drainer);
+}
+
+/* ---- its end ----------------------------------------------------------------------------------------------------- */
+
+static void recycle_shards(const struct directory *stage, const struct directory *from)
+{
+    struct listing listing = listing_open(from);
+    const char *name;
+    int shard, shards;
+
+    while ((name = listing_next(&listing)))
+        if (name_parse_shard(name, SHARD_DATA, &shard, &shards))
+            stage_recycle(stage, from, name, NULL);
+    listing_close(&listing, NULL);
+}
+
+/* Takes the save out of the stage: moves its data files to .free, and removes the rest. */
+static void remove_save(struct drain_turn *turn)
+{
+    const struct directory *stage = &turn->drainer->stage;
+    struct directory partner;
+
+    turn->progress->name[0] = '\0';
+    recycle_shards(stage, &turn->source);
+    if (directory_open(&partner, &turn->source, STAGE_PARTNER, NULL) == 0) {
+        recycle_shards(stage, &partner);
+        directory_close(&partner);
+    }
+    file_trash(stage, turn->staged->name, NULL);
+}
+
+/* The status first: if this process is killed in between, the next drainer ends the save in the same way. */
+static void end_save(struct drain_turn *turn, enum ckpt_save_state state, const char *reason)
+{
+    struct drainer *drainer = turn->drainer;
+    struct ckpt_save_status *entry = turn->entry;
+
+    entry->state = state;
+    entry->ended = clock_realtime();
+    entry->serial = status_serial(drainer->status) + 1;
+    if (state != CKPT_FAILED)
+        entry->newest = drainer->shared->newest;
+    if (state == CKPT_COMMITTED) {
+        entry->bytes_done = entry->bytes_total;
+        drainer_end_pauses(drainer); /* older ones are superseded */
+    }
+    snprintf(entry->reason, sizeof entry->reason, "%s", reason);
+    drainer_write_status(drainer, true);
+    drain_log(turn, state == CKPT_FAILED, "%s%s%s", status_state_name(state), *reason ? ": " : "", reason);
+    remove_save(turn);
+}
+
+/*
+ * The run has given it up, or can complete it no more. Ends whatever the child is at: memory is free again even if the
+ * target does not answer. The attempt is abandoned when it does. `why` is "" where the run reports it, or is dead.
+ */
+static void drop_save(struct drain_turn *turn, const char *why)
+{
+    struct drainer *drainer = turn->drainer;
+    struct drain_abandoned *next = &drainer->abandoned[drainer->abandoned_count];
+    const char *reason = turn->entry->reason;
+    struct error err;
+
+    error_set(&err, CODE_IO, "dropped, %s%s%s", *why ? why : "not all of its shards were staged", *reason ? ": " : "",
+              reason);
+    if (strcmp(drainer->child.name, turn->staged->name) == 0)
+        drain_child_kill(drainer);
+    if (drainer->abandoned_count < (int)(sizeof drainer->abandoned / sizeof drainer->abandoned[0])) {
+        drainer->abandoned_count++;
+        next->staged = *turn->staged;
+        snprintf(next->why, sizeof next->why, "%.500s", err.text);
+    }
+    if (*why) {
+        end_save(turn, CKPT_FAILED, err.text);
+        return;
+    }
+    drain_log(turn, false, "%s", err.text);
+    status_remove(drainer->status, turn->entry);
+    remove_save(turn);
+}
+
+/*
+ * Other nodes' shards do not come. The partial checkpoint stays: when the last shard is there, a node that still has
+ * the save commits it (may_commit). The first time, only logs that, and the next turn copies a partner's shards, if
+ * they are here. Later saves of the present run are still watched: true. Others, and all with `once`, are left to the
+ * other nodes.
+ */
+static bool wait_for_others(struct drain_turn *turn)
+{
+    struct drainer *drainer = turn->drainer;
+    bool at_once = drainer->options.idle < 0 && drainer->options.once;
+    struct error why;
+
+    if (at_once)
+        error_set(&why, CODE_IO,
+                  "other nodes' shards are missing in %s: a node that still has the save commits it when they arrive",
+                  turn->staged->save.dir);
+    else
+        error_set(&why, CODE_IO,
+                  "other nodes' shards are missing in %s, and nothing has changed there for %.0f seconds",
+                  turn->staged->save.dir, clock_monotonic() - turn->progress->moved_at);
+    if (!turn->progress->stalled && !(at_once && drainer->options.partner)) {
+        turn->progress->stalled = true;
+        set_reason(turn, why.text);
+        drain_log(turn, false, "%s", why.text);
+        return true;
+    }
+    if (turn->present && !drainer->options.once)
+        return true;
+    drainer->others_missing = true;
+    end_save(turn, CKPT_FAILED, why.text);
+    return false;
+}
+
+/* ---- its turn: each returns false if the save has ended ---------------------------------------------------------- */
+
+/* The turn is over: what the child reported, or that it ended without a word. */
+static bool end_turn(struct drain_turn *turn)
+{
+    struct drainer *drainer = turn->drainer;
+    struct error err = drainer->shared->err;
+    int result = drainer->shared->result;
+    struct contents contents;
+
+    drainer->child.name[0] = '\0';
+    if (!atomic_load(&drainer->shared->reported)) {
+        if (drainer->child.stopped) {
+            drain_log(turn, true, "failed: the process that drains it was stopped; another one continues");
+            return true;
+        }
+        result = error_set(&err, CODE_IO, "the process that drains it ended unexpectedly");
+    }
+    count_bytes(turn, &contents, NULL);
+    if (result < 0 && drain_ends(&err)) {
+        *(err.code == CODE_DATA ? &drainer->damaged : &drainer->others_missing) = true;
+        end_save(turn, CKPT_FAILED, err.text);
+        return false;
+    }
+    if (result == CKPT_DRAINED)
+        return wait_for_others(turn);
+    if (result < 0)
+        retry_later(turn, &err);
+    else if (result == 0 || result == CKPT_COMMITTED)
+        note_recovery(turn);
+    if (result < CKPT_COMMITTED)
+        return true;
+    end_save(turn, (enum ckpt_save_state)result, "");
+    return false;
+}
+
+/* While the child has it. */
+static void watch_turn(struct drain_turn *turn)
+{
+    const struct drain_shared *shared = turn->drainer->shared;
+    const struct drain_progress *progress = turn->progress;
+    struct ckpt_save_status *entry = turn->entry;
+    double now = clock_monotonic();
+    struct contents contents;
+
+    if (drain_child_hangs(turn->drainer)) {
+        count_bytes(turn, &contents, NULL);
+        wait_for_answer(turn, true);
+        return;
+    }
+    if (entry->state == CKPT_HANGING) {
+        count_bytes(turn, &contents, NULL);
+        set_reason(turn, "");
+    }
+    if (atomic_load(&shared->copying) && now > progress->copy_began) {
+        entry->state = CKPT_DRAINING;
+        entry->bytes_done = progress->drained_bytes + atomic_load(&shared->bytes);
+        entry->rate = (double)atomic_load(&shared->bytes) / (now - progress->copy_began);
+    }
+}
+
+/* Gives it a turn if there is work in the target now. */
+static void begin_turn(struct drain_turn *turn, const struct contents *contents)
+{
+    struct drainer *drainer = turn->drainer;
+    struct directory partner;
+    struct error err;
+
+    if (contents->staged == 0 &&
+        (contents->drained < turn->staged->save.local || clock_monotonic() < turn->progress->next_commit)) {
+        if (drain_has_copies(turn, &partner, NULL) <= 0)
+            return;
+        directory_close(&partner);
+    }
+    if (drain_child_hangs(drainer))
+        wait_for_answer(turn, false);
+    else if (drainer->child.pid != 0)
+        return;
+    else if (drain_child_start(turn, drain_work, &err) < 0)
+        retry_later(turn, &err);
+    else
+        memcpy(drainer->child.name, turn->staged->name, sizeof drainer->child.name);
+}
+
+/* Whether the present run has given it up; sets *why, else "". */
+static bool is_dropped(const struct drain_turn *turn, char *why, size_t size)
+{
+    const char *run = turn->drainer->run;
+    size_t length = strlen(run);
+    char text[256];
+
+    why[0] = '\0';
+    if (!turn->drainer->in_use)
+        return false;
+    if (!stage_read_mark(&turn->source, STAGE_DROPPED, text, sizeof text)) /* a run of format 1 made empty files */
+        return length == 0 && (file_exists(&turn->source, STAGE_DROPPED) || file_exists(&turn->source, "replaced"));
+    if (strncmp(text, run, length) != 0 || text[length] != ' ')
+        return false;
+    snprintf(why, size, "%s", text + length + 1);
+    return true;
+}
+
+static bool take_turn(struct drain_turn *turn, bool under_way)
+{
+    struct drainer *drainer = turn->drainer;
+    struct contents contents = {0};
+    struct error err = {0};
+    char why[256];
+
+    if (under_way && (atomic_load(&drainer->shared->reported) || drainer->child.pid == 0))
+        return end_turn(turn);
+    if (!under_way && count_bytes(turn, &contents, &err) < 0) {
+        retry_later(turn, &err);
+        return true;
+    }
+    if (is_dropped(turn, why, sizeof why) ||
+        (!under_way && !turn->present && contents.staged + contents.drained < turn->staged->save.local)) {
+        drop_save(turn, why);
+        return false;
+    }
+    if (under_way)
+        watch_turn(turn);
+    else if (clock_monotonic() < turn->progress->retry_at)
+        drainer->retrying++;
+    else
+        begin_turn(turn, &contents);
+    return true;
+}
+
+/* ---- any directory of the stage ---------------------------------------------------------------------------------- */
+
+/* Whether it has a file of an unknown format (json_fields.h) and must be left alone. Parts come one by one. When their
+ * number has changed, all are checked again. -1 if a file could not be read. */
+static int is_unknown(struct drain_turn *turn, struct error *why)
+{
+    struct contents own, others;
+    int parts;
+
+    if (staged_contents(&turn->source, ".", &own, why) < 0 ||
+        staged_contents(&turn->source, STAGE_PARTNER, &others, why) < 0)
+        return -1;
+    parts = own.staged + own.drained + others.staged + others.drained;
+    if (turn->staged->unknown.code == CODE_OK && parts == turn->progress->checked_parts)
+        return 0;
+    if (staged_check_formats(&turn->source, turn->staged, why) < 0)
+        return why->code == CODE_CONFIG ? 1 : -1;
+    turn->progress->checked_parts = parts;
+    return 0;
+}
+
+/* For a file of an unknown format in the stage. Logged once. Such a file in the target is a failure of the target:
+ * end_turn then calls retry_later. */
+static void leave_unknown(struct drain_turn *turn, const struct error *why)
+{
+    turn->drainer->unknown++;
+    if (turn->progress->unknown)
+        return;
+    turn->progress->unknown = true;
+    drainer_log(turn->drainer, true, "%s is left as it is: %s", turn->staged->name, why->text);
+    turn->entry->state = CKPT_UNKNOWN; /* so that no trainer waits for its end */
+    set_reason(turn, why->text);
+}
+
+/* Without target.json: a rank of format 1 makes it, or has died. */
+static bool handle_without_target(struct drain_turn *turn)
+{
+    if (file_exists(&turn->source, STAGE_TARGET) || (turn->drainer->in_use && !turn->drainer->run[0]))
+        return true;
+    remove_save(turn);
+    return false;
+}
+
+bool drain_handle(struct drainer *drainer, struct staged *staged)
+{
+    struct drain_turn turn = {.drainer = drainer, .staged = staged, .parent = {.fd = -1}, .partial = {.fd = -1}};
+    bool under_way = strcmp(drainer->child.name, staged->name) == 0, left = true;
+    struct error why = {0};
+    int unknown;
+
+    if (directory_open(&turn.source, &drainer->stage, staged->name, NULL) < 0) {
+        drainer->retrying += errno != ENOENT;
+        return errno != ENOENT;
+    }
+    turn.present = drainer->in_use && strcmp(staged->save.run, drainer->run) == 0;
+    turn.progress = find_progress(drainer, staged->name);
+    unknown = turn.progress->unknown ? 1 : under_way ? 0 : is_unknown(&turn, &why);
+    if (unknown == 0 && staged->save.started == 0) {
+        left = handle_without_target(&turn);
+    } else {
+        turn.entry = status_start(drainer->status, &staged->save);
+        if (unknown > 0)
+            leave_unknown(&turn, &why);
+        else if (unknown < 0) /* the next turn tries again */
+            retry_later(&turn, &why);
+        else
+            left = take_turn(&turn, under_way);
+    }
+    directory_close(&turn.source);
+    return left;
+}
