@@ -51,7 +51,7 @@ void drainer_log(const struct drainer *drainer, bool failure, const char *format
 
 void drain_log(const struct drain_turn *turn, bool failure, const char *format, ...)
 {
-    const struct staged_save *save = &turn->staged->save;
+    const struct staged_save *save = &turn->save->staged.save;
     char line[1200];
     va_list arguments;
 
@@ -70,56 +70,39 @@ void drainer_write_status(struct drainer *drainer, bool now)
         return;
     drainer->status_written = clock;
     drainer->status->updated = clock_realtime();
+    drainer->status->count = drainer->ended;
+    for (int i = 0; i < DRAIN_SAVES && drainer->status->count < STATUS_MOST; i++)
+        if (drainer->shared->saves[i].staged.name[0])
+            drainer->status->saves[drainer->status->count++] = drainer->shared->saves[i].status;
     status_write(drainer->status, &drainer->stage, NULL);
 }
 
 /* When the drainer ends first: the steps of the saves that are left, and the reason. */
-static void log_left(struct drainer *drainer)
+static void log_left(struct drainer *drainer, int left)
 {
     const char *why = "";
     char steps[STEPS_SHOWN * 24 + 8] = "";
-    struct staged *saves;
     uint64_t bytes = 0;
-    size_t count, used = 0;
+    size_t used = 0;
+    int shown = 0;
 
-    if (staged_list(&drainer->stage, &saves, &count, NULL) < 0)
-        return;
-    for (size_t i = 0; i < count; i++) {
-        const struct staged_save *save = &saves[i].save;
-        const struct ckpt_save_status *entry = status_find(drainer->status, save->step, save->attempt);
+    for (int i = 0; i < DRAIN_SAVES; i++) {
+        const struct ckpt_save_status *save = &drainer->shared->saves[i].status;
 
-        bytes += entry ? entry->bytes_total - entry->bytes_done : 0;
-        if (i < STEPS_SHOWN)
-            used += (size_t)snprintf(steps + used, sizeof steps - used, "%s%" PRIu64, i ? ", " : "", save->step);
-        else if (i == STEPS_SHOWN)
-            snprintf(steps + used, sizeof steps - used, ", ...");
-        if (entry && entry->serial == 0 && entry->reason[0])
-            why = entry->reason;
+        if (!drainer->shared->saves[i].staged.name[0])
+            continue;
+        bytes += save->bytes_total - save->bytes_done;
+        if (shown++ < STEPS_SHOWN)
+            used += (size_t)snprintf(steps + used, sizeof steps - used, "%s%" PRIu64, used ? ", " : "", save->step);
+        if (save->reason[0])
+            why = save->reason;
     }
-    free(saves);
-    drainer_log(drainer, *why, "left in %s: %zu save%s (step %s), %" PRIu64 " bytes%s%s", drainer->stage.path, count,
-                count == 1 ? "" : "s", steps, bytes, *why ? "; drain failed: " : "", why);
+    drainer_log(drainer, *why, "left in %s: %d save%s (step %s%s), %" PRIu64 " bytes%s%s", drainer->stage.path, left,
+                left == 1 ? "" : "s", steps, shown > STEPS_SHOWN ? ", ..." : "", bytes, *why ? "; drain failed: " : "",
+                why);
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
-
-/* Starts a child for the oldest attempt to abandon. True if there was one. If the target fails, no marker is made, and
- * the other nodes wait until their `idle` has passed. */
-static bool abandon_next(struct drainer *drainer)
-{
-    struct staged staged = drainer->abandoned[0].staged;
-    struct drain_turn turn = {
-        .drainer = drainer, .staged = &staged, .source = {.fd = -1}, .parent = {.fd = -1}, .partial = {.fd = -1}};
-    struct error ignored;
-
-    if (drainer->abandoned_count == 0 || drainer->child.pid != 0)
-        return drainer->abandoned_count > 0;
-    drain_child_start(&turn, drain_abandon_first, &ignored);
-    drainer->abandoned_count--;
-    memmove(drainer->abandoned, drainer->abandoned + 1,
-            (size_t)drainer->abandoned_count * sizeof drainer->abandoned[0]);
-    return true;
-}
 
 /* That it moves, even where status.json cannot be written: the trainer looks for that (ckpt_stage_updated). */
 static void give_sign(struct drainer *drainer)
@@ -154,7 +137,7 @@ static int handle_all(struct drainer *drainer, struct error *err)
     for (size_t i = 0; i < count; i++)
         left += drainer_must_stop(drainer) || drain_handle(drainer, &saves[i]);
     free(saves);
-    drainer->ended = left < (int)count;
+    drainer->progress = left < (int)count;
     if (more) { /* the next pass finds some of them, if any of these has ended */
         drainer->retrying += left == (int)count;
         left++;
@@ -180,7 +163,7 @@ static void remove_stage(struct drainer *drainer)
 /* If a save has ended, it may supersede those that are left. */
 static bool must_leave(const struct drainer *drainer, int left, bool busy)
 {
-    return drainer_must_stop(drainer) || (!drainer_waits(drainer) && !busy && left > 0 && !drainer->ended &&
+    return drainer_must_stop(drainer) || (!drainer_waits(drainer) && !busy && left > 0 && !drainer->progress &&
                                           drainer->retrying + drainer->unknown == left);
 }
 
@@ -196,7 +179,7 @@ static int leave_stage(struct drainer *drainer, int left)
     drain_child_stop(drainer);
     drainer_write_status(drainer, true);
     if (left > 0)
-        log_left(drainer);
+        log_left(drainer, left);
     if (drainer->options.once && !drainer->in_use) /* this memory is not used again */
         file_trash(&drainer->stage, STAGE_FREE, NULL);
     return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : result_of(drainer);
@@ -216,7 +199,7 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
             drainer_end_pauses(drainer);
             continue;
         }
-        busy = (abandon_next(drainer) || drainer->child.pid != 0) && !drain_child_hangs(drainer);
+        busy = (drainer_abandon_next(drainer) || drainer->child.pid != 0) && !drain_child_hangs(drainer);
         if (left == drainer->unknown && !busy && drainer->options.once) {
             if (left > 0)
                 return CKPT_DRAIN_LEFT; /* of a format that another release knows */
@@ -252,9 +235,9 @@ static int lock_stage(struct drainer *drainer, struct error *err)
         return error_errno(err, CODE_IO, "%s/" STAGE_LOCK, drainer->stage.path);
     if (status_read(drainer->status, &drainer->stage, NULL) < 0)
         memset(drainer->status, 0, sizeof *drainer->status); /* it was for information; the directories are the state */
-    for (size_t i = 0; i < drainer->status->count; i++)
-        if (drainer->status->saves[i].serial == 0) /* what stood in the way of an earlier drainer */
-            drainer->status->saves[i].reason[0] = '\0';
+    for (size_t i = 0; i < drainer->status->count && drainer->ended < STATUS_ENDED; i++)
+        if (drainer->status->saves[i].serial > 0)
+            drainer->status->saves[drainer->ended++] = drainer->status->saves[i];
     drainer->status->pid = (int)getpid();
     gethostname(drainer->status->host, sizeof drainer->status->host - 1);
     drainer_write_status(drainer, true);

@@ -1,7 +1,6 @@
 /*
- * drain_child.c - the child process that works on the target: copies shards, then tries to commit. A file system may
- * not answer for hours, and a process that waits for it in the kernel cannot be killed. Only the child waits; the
- * drainer continues.
+ * drain_child.c - the child process that works on the target. A file system may not answer for hours, and a process
+ * that waits for it in the kernel cannot be killed. Only the child waits; the drainer continues.
  */
 #include "config.h"
 
@@ -50,96 +49,7 @@ static void become_child(struct drain_turn *turn, pid_t parent, int news)
     if (drainer->options.log)
         drainer->options.log = send_line;
     drainer->options.log_arg = &drainer->child;
-    umask(turn->staged->save.umask); /* an epilog has slurmd's, with which everybody could read a user's files */
-}
-
-/* Copies of another node's shards, when that node may be lost. */
-int drain_has_copies(struct drain_turn *turn, struct directory *partner, struct error *err)
-{
-    struct contents contents;
-    int result;
-
-    if ((!turn->drainer->options.partner && turn->drainer->in_use && !turn->progress->stalled) ||
-        directory_open(partner, &turn->source, STAGE_PARTNER, NULL) < 0)
-        return 0;
-    result = staged_contents(partner, ".", &contents, err) < 0 ? -1 : contents.staged > 0;
-    if (result <= 0)
-        directory_close(partner);
-    return result;
-}
-
-static int copy_shards(struct drain_turn *turn, const struct directory *from, struct error *err)
-{
-    int result = drain_is_committed(turn, err); /* of a partner's: by another node, which had those shards */
-
-    if (result != 0)
-        return result;
-    if (turn->progress->copy_began == 0)
-        turn->progress->copy_began = clock_monotonic();
-    atomic_store(&turn->drainer->shared->copying, true);
-    turn->progress->next_gather = 0;
-    if (from == &turn->source && !turn->present && drain_is_superseded(turn))
-        result = CKPT_SUPERSEDED;
-    else
-        result = drain_shards(turn, from, err);
-    atomic_store(&turn->drainer->shared->copying, false);
-    return result;
-}
-
-/* Copies what the target lacks, and then commits. */
-static int drain_further(struct drain_turn *turn, struct error *err)
-{
-    struct directory partner;
-    struct contents contents;
-    int result;
-
-    if (staged_contents(&turn->source, ".", &contents, err) < 0)
-        return -1;
-    if (contents.staged > 0) { /* the expensive checks of the target, not at each turn */
-        result = copy_shards(turn, &turn->source, err);
-        if (result != 0)
-            return result;
-        if (staged_contents(&turn->source, ".", &contents, err) < 0)
-            return -1;
-    }
-    result = drain_has_copies(turn, &partner, err);
-    if (result > 0) {
-        result = copy_shards(turn, &partner, err);
-        directory_close(&partner);
-    }
-    if (result != 0)
-        return result;
-    if (contents.staged > 0 || contents.drained < turn->staged->save.local)
-        return 0;
-    return drain_commit(turn, err);
-}
-
-void drain_work(struct drain_turn *turn)
-{
-    struct drain_shared *shared = turn->drainer->shared;
-    struct error err = {0};
-    char first[FILE_NAME_SIZE];
-    int result = drain_further(turn, &err);
-    bool prunes;
-
-    if (result < 0 && drain_ends(&err))
-        drain_abandon(turn, err.text);
-    else if (result < 0 && drain_is_superseded(turn))
-        result = CKPT_SUPERSEDED;
-    name_shard(first, SHARD_DRAINED, 0, turn->staged->save.shards);
-    if (result == CKPT_COMMITTED)
-        drain_is_superseded(turn); /* another job's step may be newer; the trainer must know */
-    prunes = result == CKPT_COMMITTED && file_exists(&turn->source, first); /* one node does it */
-    shared->result = result;
-    shared->err = err;
-    atomic_store(&shared->reported, true);
-    if (write(turn->drainer->child.news, "\n", 1) == 1 && prunes) /* the drainer continues meanwhile */
-        drain_prune(turn);
-}
-
-void drain_abandon_first(struct drain_turn *turn)
-{
-    drain_abandon(turn, turn->drainer->abandoned[0].why);
+    umask(turn->save->staged.save.umask); /* an epilog has slurmd's, with which everybody could read a user's files */
 }
 
 /* ---- in the drainer ---------------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /*
- * drain_commit.c - an attempt in the checkpoint directory: commits it; or abandons it, for all nodes, if it can never
- * be committed.
+ * drain_commit.c - an attempt in the checkpoint directory: commits it when its shards are copied; or abandons it, for
+ * all nodes, if it can never be committed.
  */
 #include "config.h"
 
@@ -31,7 +31,7 @@
 
 int drain_open_parent(struct drain_turn *turn, struct error *err)
 {
-    return turn->parent.fd >= 0 ? 0 : directory_open(&turn->parent, NULL, turn->staged->save.dir, err);
+    return turn->parent.fd >= 0 ? 0 : directory_open(&turn->parent, NULL, turn->save->staged.save.dir, err);
 }
 
 /* ---- the commit -------------------------------------------------------------------------------------------------- */
@@ -47,15 +47,15 @@ static struct manifest *read_any_part(const struct drain_turn *turn)
     while (!part && (name = listing_next(&listing)))
         if ((name_parse_shard(name, SHARD_PART, &shard, &shards) ||
              name_parse_shard(name, SHARD_DRAINED, &shard, &shards)) &&
-            shards == turn->staged->save.shards)
+            shards == turn->save->staged.save.shards)
             part = manifest_read(&turn->source, name, shard, shards, NULL);
     listing_close(&listing, NULL);
     return part;
 }
 
-int drain_is_committed(struct drain_turn *turn, struct error *err)
+static int is_committed(struct drain_turn *turn, struct error *err)
 {
-    const struct staged_save *staged = &turn->staged->save;
+    const struct staged_save *staged = &turn->save->staged.save;
     struct ckpt_save save = {.dir = staged->dir, .attempt = staged->attempt};
     struct manifest *part;
     int result;
@@ -72,12 +72,12 @@ int drain_is_committed(struct drain_turn *turn, struct error *err)
     return result;
 }
 
-bool drain_is_superseded(const struct drain_turn *turn)
+static bool is_superseded(const struct drain_turn *turn)
 {
     uint64_t *newest = &turn->drainer->shared->newest;
 
     return turn->parent.fd >= 0 && step_newest_committed(&turn->parent, newest, NULL) > 0 &&
-           *newest > turn->staged->save.step;
+           *newest > turn->save->staged.save.step;
 }
 
 /* A number that changes whenever a process writes to an attempt in the checkpoint directory. */
@@ -113,21 +113,21 @@ static uint64_t measure_activity(const struct directory *parent)
 
 static int check_moving(struct drain_turn *turn, double now)
 {
-    struct drain_progress *progress = turn->progress;
+    struct drain_save *state = turn->save;
     uint64_t sum;
 
     if (turn->drainer->options.idle < 0)
         return CKPT_DRAINED;
-    if (now < progress->next_look)
-        return progress->stalled ? CKPT_DRAINED : 0;
-    progress->next_look = now + turn->drainer->options.idle / IDLE_LOOKS;
+    if (now < state->next_look)
+        return state->stalled ? CKPT_DRAINED : 0;
+    state->next_look = now + turn->drainer->options.idle / IDLE_LOOKS;
     sum = measure_activity(&turn->parent);
-    if (sum != progress->activity) {
-        progress->activity = sum;
-        progress->moved_at = now;
-        progress->stalled = false;
+    if (sum != state->activity) {
+        state->activity = sum;
+        state->moved_at = now;
+        state->stalled = false;
     }
-    return now - progress->moved_at < turn->drainer->options.idle ? 0 : CKPT_DRAINED;
+    return now - state->moved_at < turn->drainer->options.idle ? 0 : CKPT_DRAINED;
 }
 
 /*
@@ -140,32 +140,32 @@ static int check_moving(struct drain_turn *turn, double now)
  */
 static bool may_commit(struct drain_turn *turn)
 {
-    const struct staged_save *save = &turn->staged->save;
-    struct drain_progress *progress = turn->progress;
+    const struct staged_save *save = &turn->save->staged.save;
+    struct drain_save *state = turn->save;
     double now = clock_monotonic();
     char first[FILE_NAME_SIZE];
 
     name_shard(first, SHARD_DRAINED, 0, save->shards);
     if (file_exists(&turn->source, first))
         return true;
-    if (save->shards >= MANY_SHARDS && now < progress->next_gather)
+    if (save->shards >= MANY_SHARDS && now < state->next_gather)
         return false;
-    progress->next_gather = now + turn->drainer->options.idle / 2;
+    state->next_gather = now + turn->drainer->options.idle / 2;
     if (!attempt_is_complete(&turn->parent, save->step, save->attempt)) {
-        progress->complete_since = 0;
+        state->complete_since = 0;
         return true; /* ckpt_commit finds out what is missing */
     }
-    if (progress->complete_since == 0)
-        progress->complete_since = now;
-    if (now - progress->complete_since >= OTHERS_SECONDS)
+    if (state->complete_since == 0)
+        state->complete_since = now;
+    if (now - state->complete_since >= OTHERS_SECONDS)
         return true;
-    progress->next_gather = 0;
+    state->next_gather = 0;
     return false;
 }
 
 static int try_commit(struct drain_turn *turn, struct error *err)
 {
-    const struct staged_save *save = &turn->staged->save;
+    const struct staged_save *save = &turn->save->staged.save;
     char partial[FILE_NAME_SIZE], committed[FILE_NAME_SIZE];
     struct error abandoned;
     int result;
@@ -176,12 +176,12 @@ static int try_commit(struct drain_turn *turn, struct error *err)
     if (!step_is_committed(&turn->parent, save->step) && drain_check_claim(turn, err) < 0)
         return -1;
     if (!may_commit(turn))
-        return drain_is_committed(turn, err);
+        return is_committed(turn, err);
     name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
     there = file_exists(&turn->parent, partial);
     result = ckpt_commit(save->dir, save->step, save->attempt, err);
     if (result > 0 || step_is_committed(&turn->parent, save->step))
-        return drain_is_committed(turn, err);
+        return is_committed(turn, err);
     if (result == 0 && there)
         return 0;
     name_step(committed, save->step);
@@ -205,7 +205,7 @@ static int try_commit(struct drain_turn *turn, struct error *err)
 /* Whether the attempt, or its step, is in the checkpoint directory. */
 static bool is_in_target(const struct drain_turn *turn)
 {
-    const struct staged_save *save = &turn->staged->save;
+    const struct staged_save *save = &turn->save->staged.save;
     char partial[FILE_NAME_SIZE], committed[FILE_NAME_SIZE];
 
     name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
@@ -226,35 +226,35 @@ static int commit_patiently(struct drain_turn *turn, struct error *err)
     for (int tries = 0; tries < COMMIT_TRIES && result < 0 && err->code == CODE_IO && is_in_target(turn); tries++) {
         clock_sleep(pause);
         pause *= 2;
-        turn->progress->next_gather = 0;
+        turn->save->next_gather = 0;
         result = try_commit(turn, err);
     }
     return result;
 }
 
-int drain_commit(struct drain_turn *turn, struct error *err)
+static int commit_shards(struct drain_turn *turn, struct error *err)
 {
-    struct drain_progress *progress = turn->progress;
+    struct drain_save *state = turn->save;
     double now = clock_monotonic();
     int result;
 
-    if (now < progress->next_commit)
+    if (now < state->next_commit)
         return 0;
-    progress->next_commit = now + progress->commit_delay;
-    progress->commit_delay = fmin(1.5 * progress->commit_delay, MOST_DELAY);
+    state->next_commit = now + state->commit_delay;
+    state->commit_delay = fmin(1.5 * state->commit_delay, MOST_DELAY);
     result = commit_patiently(turn, err);
     if (result < 0)
-        progress->next_commit = progress->next_gather = 0;              /* drain_retry has its own pauses */
-    if (result != 0 || now - progress->complete_since < OTHERS_SECONDS) /* may_commit waits */
+        state->next_commit = state->next_gather = 0;                 /* drain_retry has its own pauses */
+    if (result != 0 || now - state->complete_since < OTHERS_SECONDS) /* may_commit waits */
         return result;
-    return drain_is_superseded(turn) ? CKPT_SUPERSEDED : check_moving(turn, now);
+    return is_superseded(turn) ? CKPT_SUPERSEDED : check_moving(turn, now);
 }
 
 /* ---- an attempt that can never be committed ---------------------------------------------------------------------- */
 
 int drain_check_abandoned(struct drain_turn *turn, struct error *err)
 {
-    const struct staged_save *save = &turn->staged->save;
+    const struct staged_save *save = &turn->save->staged.save;
     char why[512];
 
     if (!attempt_is_abandoned(&turn->parent, save->step, save->attempt, why, sizeof why))
@@ -268,7 +268,7 @@ int drain_check_abandoned(struct drain_turn *turn, struct error *err)
 
 int drain_check_claim(struct drain_turn *turn, struct error *err)
 {
-    int lost = claim_check_attempt(&turn->parent, turn->staged->save.attempt, err);
+    int lost = claim_check_attempt(&turn->parent, turn->save->staged.save.attempt, err);
 
     if (lost == 0)
         return 0;
@@ -278,23 +278,23 @@ int drain_check_claim(struct drain_turn *turn, struct error *err)
 
 int drain_judge_missing(struct drain_turn *turn, struct error *err)
 {
-    struct drain_progress *progress = turn->progress;
+    struct drain_save *state = turn->save;
     struct stat now;
 
     err->code = CODE_IO;
-    if (!turn->present || fstat(turn->parent.fd, &now) < 0 || now.st_dev != progress->target_device ||
-        now.st_ino != progress->target_inode)
+    if (!turn->present || fstat(turn->parent.fd, &now) < 0 || now.st_dev != state->target_device ||
+        now.st_ino != state->target_inode)
         return -1;
-    if (progress->lost_since == 0)
-        progress->lost_since = clock_monotonic();
-    if (clock_monotonic() - progress->lost_since >= LOST_SECONDS)
+    if (state->lost_since == 0)
+        state->lost_since = clock_monotonic();
+    if (clock_monotonic() - state->lost_since >= LOST_SECONDS)
         err->code = CODE_DATA;
     return -1;
 }
 
 void drain_abandon(struct drain_turn *turn, const char *why)
 {
-    const struct staged_save *save = &turn->staged->save;
+    const struct staged_save *save = &turn->save->staged.save;
 
     if (drain_open_parent(turn, NULL) == 0 && !attempt_is_abandoned(&turn->parent, save->step, save->attempt, NULL, 0))
         attempt_abandon(&turn->parent, save->step, save->attempt, why, NULL);
@@ -304,9 +304,9 @@ void drain_abandon(struct drain_turn *turn, const char *why)
 
 /* When old checkpoints cannot be removed the disk fills: logged, but only once. The next prune removes what cannot be
  * removed now. */
-void drain_prune(struct drain_turn *turn)
+static void prune_old(struct drain_turn *turn)
 {
-    const struct staged_save *save = &turn->staged->save;
+    const struct staged_save *save = &turn->save->staged.save;
     struct drain_shared *shared = turn->drainer->shared;
     struct error err;
 
@@ -314,4 +314,90 @@ void drain_prune(struct drain_turn *turn)
         return;
     shared->prune_failed = true;
     drainer_log(turn->drainer, true, "removing old checkpoints failed: %s", err.text);
+}
+
+/* ---- a turn ------------------------------------------------------------------------------------------------------ */
+
+/* Copies of another node's shards, when that node may be lost. */
+int drain_has_copies(struct drain_turn *turn, struct directory *partner, struct error *err)
+{
+    struct contents contents;
+    int result;
+
+    if ((!turn->drainer->options.partner && turn->drainer->in_use && !turn->save->stalled) ||
+        directory_open(partner, &turn->source, STAGE_PARTNER, NULL) < 0)
+        return 0;
+    result = staged_contents(partner, ".", &contents, err) < 0 ? -1 : contents.staged > 0;
+    if (result <= 0)
+        directory_close(partner);
+    return result;
+}
+
+static int copy_shards(struct drain_turn *turn, const struct directory *from, struct error *err)
+{
+    int result = is_committed(turn, err); /* of a partner's: by another node, which had those shards */
+
+    if (result != 0)
+        return result;
+    if (turn->save->copy_began == 0)
+        turn->save->copy_began = clock_monotonic();
+    atomic_store(&turn->drainer->shared->copying, true);
+    turn->save->next_gather = 0;
+    if (from == &turn->source && !turn->present && is_superseded(turn))
+        result = CKPT_SUPERSEDED;
+    else
+        result = drain_shards(turn, from, err);
+    atomic_store(&turn->drainer->shared->copying, false);
+    return result;
+}
+
+/* Copies what the target lacks, and then commits. */
+static int drain_further(struct drain_turn *turn, struct error *err)
+{
+    struct directory partner;
+    struct contents contents;
+    int result;
+
+    if (staged_contents(&turn->source, ".", &contents, err) < 0)
+        return -1;
+    if (contents.staged > 0) { /* the expensive checks of the target, not at each turn */
+        result = copy_shards(turn, &turn->source, err);
+        if (result != 0)
+            return result;
+        if (staged_contents(&turn->source, ".", &contents, err) < 0)
+            return -1;
+    }
+    result = drain_has_copies(turn, &partner, err);
+    if (result > 0) {
+        result = copy_shards(turn, &partner, err);
+        directory_close(&partner);
+    }
+    if (result != 0)
+        return result;
+    if (contents.staged > 0 || contents.drained < turn->save->staged.save.local)
+        return 0;
+    return commit_shards(turn, err);
+}
+
+void drain_work(struct drain_turn *turn)
+{
+    struct drain_shared *shared = turn->drainer->shared;
+    struct error err = {0};
+    char first[FILE_NAME_SIZE];
+    int result = drain_further(turn, &err);
+    bool prunes;
+
+    if (result < 0 && drain_ends(&err))
+        drain_abandon(turn, err.text);
+    else if (result < 0 && is_superseded(turn))
+        result = CKPT_SUPERSEDED;
+    name_shard(first, SHARD_DRAINED, 0, turn->save->staged.save.shards);
+    if (result == CKPT_COMMITTED)
+        is_superseded(turn); /* another job's step may be newer; the trainer must know */
+    prunes = result == CKPT_COMMITTED && file_exists(&turn->source, first); /* one node does it */
+    shared->result = result;
+    shared->err = err;
+    atomic_store(&shared->reported, true);
+    if (write(turn->drainer->child.news, "\n", 1) == 1 && prunes) /* the drainer continues meanwhile */
+        prune_old(turn);
 }

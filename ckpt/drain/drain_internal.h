@@ -9,9 +9,14 @@
 #include "ckpt/drain/drain.h"
 #include "ckpt/stage/stage_dir.h"
 
-/* What is remembered of a save from one turn to the next. Times are of clock_monotonic. */
-struct drain_progress {
-    char name[FILE_NAME_SIZE];
+/*
+ * What the drainer knows of a save, from one pass to the next. Times are of clock_monotonic. It stays when the save was
+ * dropped, until its attempt is abandoned.
+ */
+struct drain_save {
+    struct staged staged;             /* without a name when it has ended */
+    struct ckpt_save_status status;   /* not in the child */
+    bool dropped;                     /* it has ended, and its attempt is to be abandoned, for status.reason */
     double next_commit, commit_delay; /* when to try the next commit, and the delay before the one after it */
     double next_gather;               /* when may_commit next looks at a save of many shards; 0: at once */
     double complete_since;            /* since when may_commit has found the attempt complete; 0: it has not */
@@ -32,10 +37,12 @@ struct drain_progress {
     bool unknown;      /* it has a file of an unknown format, which was logged */
 };
 
+#define DRAIN_SAVES (STAGED_MOST + 16)
+
 /* Memory that the drainer shares with its child process. While a child works on a save, the child alone changes
  * what is not atomic. */
 struct drain_shared {
-    struct drain_progress progress[STATUS_MOST];
+    struct drain_save saves[DRAIN_SAVES];
     atomic_bool stop;       /* the child is to return soon */
     atomic_bool copying;    /* staged shards, at this moment */
     _Atomic uint64_t bytes; /* copied by this child */
@@ -59,12 +66,6 @@ struct drain_child {
     double looked, cpu;        /* clock_monotonic and its processor time at the last look */
 };
 
-/* An attempt to abandon in the target when that answers. */
-struct drain_abandoned {
-    struct staged staged;
-    char why[512];
-};
-
 /*
  * The process that drains a stage. It works on the stage only, so that it never waits for the target: it reads the
  * marks, frees memory, and writes status.json. Its child does all work in the target.
@@ -80,16 +81,15 @@ struct drainer {
     char run[STAGE_RUN_SIZE]; /* of that process */
     int unknown;              /* saves that are of an unknown format */
     int retrying;             /* saves that are left for a later pass because of a failure */
-    bool ended;               /* a save ended */
+    bool progress;            /* a save ended */
     bool damaged;             /* in any pass: a save ended because its data was */
     bool others_missing;      /* a save ended because other nodes' shards are missing, or one of them abandoned it */
     bool more;                /* the stage has more saves than staged_list gives, and that was logged */
-    struct status *status;
+    struct status *status;    /* the saves that have ended, `ended` of them; drainer_write_status appends the others */
+    size_t ended;
     double status_written;
     struct drain_child child;
     struct drain_shared *shared;
-    struct drain_abandoned abandoned[8];
-    int abandoned_count;
 
     pthread_mutex_t mutex; /* in the child, of shared->cap_free and of abandoned_checked and abort of its turn */
 };
@@ -97,13 +97,11 @@ struct drainer {
 /* A save in its turn. */
 struct drain_turn {
     struct drainer *drainer;
-    struct staged *staged;
-    bool present;                   /* it is of the present run (stage.h) */
-    struct directory source;        /* in the stage */
-    struct directory parent;        /* in the child: the checkpoint directory; closed (-1) until it is needed */
-    struct directory partial;       /* in it; closed until it is needed, too */
-    struct ckpt_save_status *entry; /* not in the child */
-    struct drain_progress *progress;
+    struct drain_save *save;
+    bool present;             /* it is of the present run (stage.h) */
+    struct directory source;  /* in the stage */
+    struct directory parent;  /* in the child: the checkpoint directory; closed (-1) until it is needed */
+    struct directory partial; /* in it; closed until it is needed, too */
     double abandoned_checked; /* when drain_pace called drain_check_abandoned last */
     bool abort;               /* a thread has failed, the others stop */
 };
@@ -147,7 +145,11 @@ void drainer_write_status(struct drainer *drainer, bool now);
 /* ---- drain_save.c ------------------------------------------------------------------------------------------------ */
 
 /* Do for a save what can be done now. False if it has ended. */
-bool drain_handle(struct drainer *drainer, struct staged *staged);
+bool drain_handle(struct drainer *drainer, const struct staged *staged);
+
+/* Starts a child for an attempt to abandon, if no child is at work. True if there is one to abandon. If the target
+ * fails, no marker is made, and the other nodes wait until their `idle` has passed. */
+bool drainer_abandon_next(struct drainer *drainer);
 
 /* No save needs to wait for the end of its pause: the target works, or has a newer checkpoint. */
 void drainer_end_pauses(struct drainer *drainer);
@@ -174,10 +176,6 @@ void drain_child_kill(struct drainer *drainer);
 /* Ask the child to end; it ends soon if the target answers. */
 void drain_child_stop(struct drainer *drainer);
 
-/* What a child does: copies what the target lacks, tries to commit, and reports; or abandons drainer->abandoned[0]. */
-void drain_work(struct drain_turn *turn);
-void drain_abandon_first(struct drain_turn *turn);
-
 /* Whether there are copies of another node's shards to drain, since that node may be lost: 1 and *partner is open, 0,
  * -1. */
 int drain_has_copies(struct drain_turn *turn, struct directory *partner, struct error *err);
@@ -192,17 +190,11 @@ int drain_shards(struct drain_turn *turn, const struct directory *from, struct e
 
 /* ---- drain_commit.c: in the child -------------------------------------------------------------------------------- */
 
+/* What a child does: copies what the target lacks, tries to commit, and reports what becomes of the save. */
+void drain_work(struct drain_turn *turn);
+
 /* Open the checkpoint directory, unless it is open. */
 int drain_open_parent(struct drain_turn *turn, struct error *err);
-
-/* CKPT_COMMITTED if the step is committed and is ours; 0; -1 also if the committed step is another run's. */
-int drain_is_committed(struct drain_turn *turn, struct error *err);
-
-/* Whether a newer step than this save's is committed; sets shared->newest. */
-bool drain_is_superseded(const struct drain_turn *turn);
-
-/* Tries ckpt_commit if next_commit has passed. */
-int drain_commit(struct drain_turn *turn, struct error *err);
 
 /*
  * How an attempt is abandoned (attempt.h): a drainer finds that the attempt can never be committed, because this node's
@@ -229,8 +221,5 @@ int drain_judge_missing(struct drain_turn *turn, struct error *err);
 
 /* Abandons the attempt, so that other nodes do not wait for this node's shards. An earlier reason stays. */
 void drain_abandon(struct drain_turn *turn, const char *why);
-
-/* After a commit, by the node that had shard 0. */
-void drain_prune(struct drain_turn *turn);
 
 #endif

@@ -19,44 +19,45 @@
 #define FIRST_LOG   30.0
 #define MOST_LOG    600.0
 
-static struct drain_progress *find_progress(struct drainer *drainer, const char *name)
+/* Its record, or a new one. */
+static struct drain_save *find_save(struct drainer *drainer, const struct staged *staged)
 {
-    struct drain_progress *progress = drainer->shared->progress, *unused = progress;
+    struct drain_save *saves = drainer->shared->saves, *unused = saves;
 
-    for (int i = 0; i < STATUS_MOST; i++) {
-        if (strcmp(progress[i].name, name) == 0)
-            return &progress[i];
-        if (progress[i].name[0] == '\0')
-            unused = &progress[i];
+    for (int i = 0; i < DRAIN_SAVES; i++) {
+        if (strcmp(saves[i].staged.name, staged->name) == 0)
+            return &saves[i];
+        if (!saves[i].staged.name[0] && (unused->staged.name[0] || unused->dropped))
+            unused = &saves[i];
     }
-    *unused = (struct drain_progress){.commit_delay = FIRST_DELAY, .moved_at = clock_monotonic()};
-    snprintf(unused->name, sizeof unused->name, "%s", name);
+    *unused = (struct drain_save){.commit_delay = FIRST_DELAY, .moved_at = clock_monotonic()};
+    status_begin(&unused->status, &staged->save);
     return unused;
 }
 
-/* Reads the save's contents, and updates bytes and state of its entry in status.json. Not while the child has it. */
+/* Reads the save's contents, and updates bytes and state of its status. Not while the child has it. */
 static int count_bytes(struct drain_turn *turn, struct contents *contents, struct error *err)
 {
-    struct drain_progress *progress = turn->progress;
+    struct ckpt_save_status *status = &turn->save->status;
 
     if (staged_contents(&turn->source, ".", contents, err) < 0)
         return -1;
-    /* Shards that are not here any more are drained: by this process, or by one that was killed. */
-    if (turn->entry->bytes_total > contents->bytes && contents->drained > 0)
-        progress->drained_bytes = turn->entry->bytes_total - contents->bytes;
-    turn->entry->bytes_done = progress->drained_bytes;
-    turn->entry->bytes_total = progress->drained_bytes + contents->bytes;
-    turn->entry->state = status_of(contents, turn->staged->save.local);
+    /* Shards that are not here any more are drained. */
+    if (status->bytes_total > contents->bytes && contents->drained > 0)
+        turn->save->drained_bytes = status->bytes_total - contents->bytes;
+    status->bytes_done = turn->save->drained_bytes;
+    status->bytes_total = turn->save->drained_bytes + contents->bytes;
+    status->state = status_of(contents, turn->save->staged.save.local);
     return 0;
 }
 
 /* Sets why it has not ended yet (struct ckpt_save_status). */
 static void set_reason(struct drain_turn *turn, const char *text)
 {
-    char *reason = turn->entry->reason;
-    bool same = strncmp(reason, text, sizeof turn->entry->reason - 1) == 0;
+    char *reason = turn->save->status.reason;
+    bool same = strncmp(reason, text, sizeof turn->save->status.reason - 1) == 0;
 
-    snprintf(reason, sizeof turn->entry->reason, "%.511s", text);
+    snprintf(reason, sizeof turn->save->status.reason, "%.511s", text);
     drainer_write_status(turn->drainer, !same);
 }
 
@@ -66,29 +67,29 @@ static void set_reason(struct drain_turn *turn, const char *text)
 static void log_trouble(struct drain_turn *turn, double now, const struct error *why)
 {
     const struct drainer *drainer = turn->drainer;
-    struct drain_progress *progress = turn->progress;
-    double pause = progress->logged_at - progress->failing_since;
+    struct drain_save *save = turn->save;
+    double pause = save->logged_at - save->failing_since;
 
-    if (progress->failing_since == 0) {
-        progress->failing_since = progress->logged_at = now;
+    if (save->failing_since == 0) {
+        save->failing_since = save->logged_at = now;
         if (!drainer->options.once || drainer->deadline > 0) /* else log_left follows at once */
             drain_log(turn, true, "drain failed, it stays in %s and is tried again: %s", drainer->stage.path,
                       why->text);
-    } else if (now - progress->logged_at >= fmin(fmax(pause, FIRST_LOG), MOST_LOG)) {
-        progress->logged_at = now;
-        drain_log(turn, true, "the drain to %s has failed for %.0f s, %s is kept: %s", turn->staged->save.dir,
-                  now - progress->failing_since, drainer->stage.path, why->text);
+    } else if (now - save->logged_at >= fmin(fmax(pause, FIRST_LOG), MOST_LOG)) {
+        save->logged_at = now;
+        drain_log(turn, true, "the drain to %s has failed for %.0f s, %s is kept: %s", turn->save->staged.save.dir,
+                  now - save->failing_since, drainer->stage.path, why->text);
     }
 }
 
 /* The target failed: the save stays, and is tried again after a pause that grows. */
 static void retry_later(struct drain_turn *turn, const struct error *why)
 {
-    struct drain_progress *progress = turn->progress;
+    struct drain_save *save = turn->save;
     double now = clock_monotonic();
 
-    progress->retry_pause = fmin(fmax(2 * progress->retry_pause, FIRST_PAUSE), MOST_PAUSE);
-    progress->retry_at = drainer_waits(turn->drainer) ? now + progress->retry_pause : HUGE_VAL;
+    save->retry_pause = fmin(fmax(2 * save->retry_pause, FIRST_PAUSE), MOST_PAUSE);
+    save->retry_at = drainer_waits(turn->drainer) ? now + save->retry_pause : HUGE_VAL;
     turn->drainer->retrying++;
     log_trouble(turn, now, why);
     set_reason(turn, why->text);
@@ -99,33 +100,34 @@ static void wait_for_answer(struct drain_turn *turn, bool at_work)
 {
     struct error why;
 
-    error_set(&why, CODE_IO, "%s has not answered for %.0f s", turn->staged->save.dir, turn->drainer->child.silent);
+    error_set(&why, CODE_IO, "%s has not answered for %.0f s", turn->save->staged.save.dir,
+              turn->drainer->child.silent);
     turn->drainer->retrying++;
     if (at_work)
         log_trouble(turn, clock_monotonic(), &why);
-    if (at_work && turn->entry->state < CKPT_HANGING)
-        turn->entry->state = CKPT_HANGING;
+    if (at_work && turn->save->status.state < CKPT_HANGING)
+        turn->save->status.state = CKPT_HANGING;
     set_reason(turn, why.text);
 }
 
 void drainer_end_pauses(struct drainer *drainer)
 {
-    for (int i = 0; i < STATUS_MOST; i++)
-        drainer->shared->progress[i].retry_at = 0;
+    for (int i = 0; i < DRAIN_SAVES; i++)
+        drainer->shared->saves[i].retry_at = 0;
 }
 
 /* The target works again, if it failed before. */
 static void note_recovery(struct drain_turn *turn)
 {
-    struct drain_progress *progress = turn->progress;
+    struct drain_save *save = turn->save;
 
-    if (!progress->stalled && turn->entry->reason[0])
+    if (!save->stalled && turn->save->status.reason[0])
         set_reason(turn, "");
-    if (progress->failing_since == 0)
+    if (save->failing_since == 0)
         return;
-    drain_log(turn, true, "the drain to %s works again, it had failed for %.0f s", turn->staged->save.dir,
-              clock_monotonic() - progress->failing_since);
-    progress->retry_pause = progress->failing_since = progress->lost_since = 0;
+    drain_log(turn, true, "the drain to %s works again, it had failed for %.0f s", turn->save->staged.save.dir,
+              clock_monotonic() - save->failing_since);
+    save->retry_pause = save->failing_since = save->lost_since = 0;
     drainer_end_pauses(turn->drainer);
 }
 
@@ -149,31 +151,34 @@ static void remove_save(struct drain_turn *turn)
     const struct directory *stage = &turn->drainer->stage;
     struct directory partner;
 
-    turn->progress->name[0] = '\0';
     recycle_shards(stage, &turn->source);
     if (directory_open(&partner, &turn->source, STAGE_PARTNER, NULL) == 0) {
         recycle_shards(stage, &partner);
         directory_close(&partner);
     }
-    file_trash(stage, turn->staged->name, NULL);
+    file_trash(stage, turn->save->staged.name, NULL);
+    turn->save->staged.name[0] = '\0';
 }
 
 /* The status first: if this process is killed in between, the next drainer ends the save in the same way. */
 static void end_save(struct drain_turn *turn, enum ckpt_save_state state, const char *reason)
 {
     struct drainer *drainer = turn->drainer;
-    struct ckpt_save_status *entry = turn->entry;
+    struct ckpt_save_status *ended = drainer->status->saves, *status = &turn->save->status;
 
-    entry->state = state;
-    entry->ended = clock_realtime();
-    entry->serial = status_serial(drainer->status) + 1;
+    status->state = state;
+    status->ended = clock_realtime();
+    status->serial = drainer->ended > 0 ? ended[drainer->ended - 1].serial + 1 : 1;
     if (state != CKPT_FAILED)
-        entry->newest = drainer->shared->newest;
+        status->newest = drainer->shared->newest;
     if (state == CKPT_COMMITTED) {
-        entry->bytes_done = entry->bytes_total;
+        status->bytes_done = status->bytes_total;
         drainer_end_pauses(drainer); /* older ones are superseded */
     }
-    snprintf(entry->reason, sizeof entry->reason, "%s", reason);
+    snprintf(status->reason, sizeof status->reason, "%.511s", reason);
+    if (drainer->ended == STATUS_ENDED)
+        memmove(ended, ended + 1, --drainer->ended * sizeof *ended);
+    ended[drainer->ended++] = *status;
     drainer_write_status(drainer, true);
     drain_log(turn, state == CKPT_FAILED, "%s%s%s", status_state_name(state), *reason ? ": " : "", reason);
     remove_save(turn);
@@ -185,27 +190,43 @@ static void end_save(struct drain_turn *turn, enum ckpt_save_state state, const 
  */
 static void drop_save(struct drain_turn *turn, const char *why)
 {
-    struct drainer *drainer = turn->drainer;
-    struct drain_abandoned *next = &drainer->abandoned[drainer->abandoned_count];
-    const char *reason = turn->entry->reason;
+    struct drain_save *save = turn->save;
+    char *reason = save->status.reason;
     struct error err;
 
     error_set(&err, CODE_IO, "dropped, %s%s%s", *why ? why : "not all of its shards were staged", *reason ? ": " : "",
               reason);
-    if (strcmp(drainer->child.name, turn->staged->name) == 0)
-        drain_child_kill(drainer);
-    if (drainer->abandoned_count < (int)(sizeof drainer->abandoned / sizeof drainer->abandoned[0])) {
-        drainer->abandoned_count++;
-        next->staged = *turn->staged;
-        snprintf(next->why, sizeof next->why, "%.500s", err.text);
-    }
+    if (strcmp(turn->drainer->child.name, save->staged.name) == 0)
+        drain_child_kill(turn->drainer);
     if (*why) {
         end_save(turn, CKPT_FAILED, err.text);
-        return;
+    } else {
+        snprintf(reason, sizeof save->status.reason, "%.511s", err.text);
+        drain_log(turn, false, "%s", reason);
+        remove_save(turn);
     }
-    drain_log(turn, false, "%s", err.text);
-    status_remove(drainer->status, turn->entry);
-    remove_save(turn);
+    save->dropped = true;
+}
+
+static void abandon_dropped(struct drain_turn *turn)
+{
+    drain_abandon(turn, turn->save->status.reason);
+}
+
+bool drainer_abandon_next(struct drainer *drainer)
+{
+    struct drain_save *save = drainer->shared->saves, *end = save + DRAIN_SAVES, own;
+    struct drain_turn turn = {.drainer = drainer, .save = &own, .source.fd = -1, .parent.fd = -1, .partial.fd = -1};
+    struct error ignored;
+
+    while (save < end && !save->dropped)
+        save++;
+    if (save == end || drainer->child.pid != 0)
+        return save < end;
+    own = *save; /* the record is free, and the child has a copy */
+    save->dropped = false;
+    drain_child_start(&turn, abandon_dropped, &ignored);
+    return true;
 }
 
 /*
@@ -223,13 +244,13 @@ static bool wait_for_others(struct drain_turn *turn)
     if (at_once)
         error_set(&why, CODE_IO,
                   "other nodes' shards are missing in %s: a node that still has the save commits it when they arrive",
-                  turn->staged->save.dir);
+                  turn->save->staged.save.dir);
     else
         error_set(&why, CODE_IO,
                   "other nodes' shards are missing in %s, and nothing has changed there for %.0f seconds",
-                  turn->staged->save.dir, clock_monotonic() - turn->progress->moved_at);
-    if (!turn->progress->stalled && !(at_once && drainer->options.partner)) {
-        turn->progress->stalled = true;
+                  turn->save->staged.save.dir, clock_monotonic() - turn->save->moved_at);
+    if (!turn->save->stalled && !(at_once && drainer->options.partner)) {
+        turn->save->stalled = true;
         set_reason(turn, why.text);
         drain_log(turn, false, "%s", why.text);
         return true;
@@ -281,9 +302,9 @@ static bool end_turn(struct drain_turn *turn)
 static void watch_turn(struct drain_turn *turn)
 {
     const struct drain_shared *shared = turn->drainer->shared;
-    const struct drain_progress *progress = turn->progress;
-    struct ckpt_save_status *entry = turn->entry;
-    double now = clock_monotonic();
+    struct ckpt_save_status *status = &turn->save->status;
+    double now = clock_monotonic(), began = turn->save->copy_began;
+    uint64_t bytes = atomic_load(&shared->bytes);
     struct contents contents;
 
     if (drain_child_hangs(turn->drainer)) {
@@ -291,14 +312,14 @@ static void watch_turn(struct drain_turn *turn)
         wait_for_answer(turn, true);
         return;
     }
-    if (entry->state == CKPT_HANGING) {
+    if (status->state == CKPT_HANGING) {
         count_bytes(turn, &contents, NULL);
         set_reason(turn, "");
     }
-    if (atomic_load(&shared->copying) && now > progress->copy_began) {
-        entry->state = CKPT_DRAINING;
-        entry->bytes_done = progress->drained_bytes + atomic_load(&shared->bytes);
-        entry->rate = (double)atomic_load(&shared->bytes) / (now - progress->copy_began);
+    if (atomic_load(&shared->copying) && now > began) {
+        status->state = CKPT_DRAINING;
+        status->bytes_done = turn->save->drained_bytes + bytes;
+        status->rate = (double)bytes / (now - began);
     }
 }
 
@@ -310,7 +331,7 @@ static void begin_turn(struct drain_turn *turn, const struct contents *contents)
     struct error err;
 
     if (contents->staged == 0 &&
-        (contents->drained < turn->staged->save.local || clock_monotonic() < turn->progress->next_commit)) {
+        (contents->drained < turn->save->staged.save.local || clock_monotonic() < turn->save->next_commit)) {
         if (drain_has_copies(turn, &partner, NULL) <= 0)
             return;
         directory_close(&partner);
@@ -322,7 +343,7 @@ static void begin_turn(struct drain_turn *turn, const struct contents *contents)
     else if (drain_child_start(turn, drain_work, &err) < 0)
         retry_later(turn, &err);
     else
-        memcpy(drainer->child.name, turn->staged->name, sizeof drainer->child.name);
+        memcpy(drainer->child.name, turn->save->staged.name, sizeof drainer->child.name);
 }
 
 /* Whether the present run has given it up; sets *why, else "". */
@@ -357,13 +378,13 @@ static bool take_turn(struct drain_turn *turn, bool under_way)
         return true;
     }
     if (is_dropped(turn, why, sizeof why) ||
-        (!under_way && !turn->present && contents.staged + contents.drained < turn->staged->save.local)) {
+        (!under_way && !turn->present && contents.staged + contents.drained < turn->save->staged.save.local)) {
         drop_save(turn, why);
         return false;
     }
     if (under_way)
         watch_turn(turn);
-    else if (clock_monotonic() < turn->progress->retry_at)
+    else if (clock_monotonic() < turn->save->retry_at)
         drainer->retrying++;
     else
         begin_turn(turn, &contents);
@@ -383,11 +404,11 @@ static int is_unknown(struct drain_turn *turn, struct error *why)
         staged_contents(&turn->source, STAGE_PARTNER, &others, why) < 0)
         return -1;
     parts = own.staged + own.drained + others.staged + others.drained;
-    if (turn->staged->unknown.code == CODE_OK && parts == turn->progress->checked_parts)
+    if (turn->save->staged.unknown.code == CODE_OK && parts == turn->save->checked_parts)
         return 0;
-    if (staged_check_formats(&turn->source, turn->staged, why) < 0)
+    if (staged_check_formats(&turn->source, &turn->save->staged, why) < 0)
         return why->code == CODE_CONFIG ? 1 : -1;
-    turn->progress->checked_parts = parts;
+    turn->save->checked_parts = parts;
     return 0;
 }
 
@@ -396,11 +417,11 @@ static int is_unknown(struct drain_turn *turn, struct error *why)
 static void leave_unknown(struct drain_turn *turn, const struct error *why)
 {
     turn->drainer->unknown++;
-    if (turn->progress->unknown)
+    if (turn->save->unknown)
         return;
-    turn->progress->unknown = true;
-    drainer_log(turn->drainer, true, "%s is left as it is: %s", turn->staged->name, why->text);
-    turn->entry->state = CKPT_UNKNOWN; /* so that no trainer waits for its end */
+    turn->save->unknown = true;
+    drainer_log(turn->drainer, true, "%s is left as it is: %s", turn->save->staged.name, why->text);
+    turn->save->status.state = CKPT_UNKNOWN; /* so that no trainer waits for its end */
     set_reason(turn, why->text);
 }
 
@@ -413,9 +434,10 @@ static bool handle_without_target(struct drain_turn *turn)
     return false;
 }
 
-bool drain_handle(struct drainer *drainer, struct staged *staged)
+bool drain_handle(struct drainer *drainer, const struct staged *staged)
 {
-    struct drain_turn turn = {.drainer = drainer, .staged = staged, .parent = {.fd = -1}, .partial = {.fd = -1}};
+    struct drain_turn turn = {
+        .drainer = drainer, .save = find_save(drainer, staged), .parent.fd = -1, .partial.fd = -1};
     bool under_way = strcmp(drainer->child.name, staged->name) == 0, left = true;
     struct error why = {0};
     int unknown;
@@ -424,20 +446,16 @@ bool drain_handle(struct drainer *drainer, struct staged *staged)
         drainer->retrying += errno != ENOENT;
         return errno != ENOENT;
     }
+    if (!under_way)
+        turn.save->staged = *staged;
     turn.present = drainer->in_use && strcmp(staged->save.run, drainer->run) == 0;
-    turn.progress = find_progress(drainer, staged->name);
-    unknown = turn.progress->unknown ? 1 : under_way ? 0 : is_unknown(&turn, &why);
-    if (unknown == 0 && staged->save.started == 0) {
-        left = handle_without_target(&turn);
-    } else {
-        turn.entry = status_start(drainer->status, &staged->save);
-        if (unknown > 0)
-            leave_unknown(&turn, &why);
-        else if (unknown < 0) /* the next turn tries again */
-            retry_later(&turn, &why);
-        else
-            left = take_turn(&turn, under_way);
-    }
+    unknown = turn.save->unknown ? 1 : under_way ? 0 : is_unknown(&turn, &why);
+    if (unknown > 0)
+        leave_unknown(&turn, &why);
+    else if (unknown < 0) /* the next turn tries again */
+        retry_later(&turn, &why);
+    else
+        left = staged->save.started == 0 ? handle_without_target(&turn) : take_turn(&turn, under_way);
     directory_close(&turn.source);
     return left;
 }

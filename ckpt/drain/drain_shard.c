@@ -62,7 +62,7 @@ static int keep_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
 /* -1 also when the attempt was abandoned. */
 static int open_target(struct drain_turn *turn, struct error *err)
 {
-    const struct staged_save *save = &turn->staged->save;
+    const struct staged_save *save = &turn->save->staged.save;
     bool made = file_exists(&turn->source, STAGE_MADE), mine = false;
     char name[FILE_NAME_SIZE];
     struct stat info;
@@ -89,8 +89,8 @@ static int open_target(struct drain_turn *turn, struct error *err)
     }
     if (directory_open_made(&turn->partial, &turn->parent, name, err) == 0) {
         if (fstat(turn->parent.fd, &info) == 0) {
-            turn->progress->target_device = info.st_dev;
-            turn->progress->target_inode = info.st_ino;
+            turn->save->target_device = info.st_dev;
+            turn->save->target_inode = info.st_ino;
         }
         return 0;
     }
@@ -123,7 +123,7 @@ static void close_source(struct shard_source *source)
 static int open_source(struct shard_source *source, const struct drain_turn *turn, const struct directory *from,
                        int shard, struct error *err)
 {
-    const struct staged_save *save = &turn->staged->save;
+    const struct staged_save *save = &turn->save->staged.save;
     char name[FILE_NAME_SIZE];
 
     *source = (struct shard_source){.fd = -1};
@@ -222,7 +222,7 @@ static int check_place(struct drain_turn *turn, struct error *err)
 {
     char partial[FILE_NAME_SIZE], step[FILE_NAME_SIZE];
     struct stat ours, there;
-    const struct staged_save *save = &turn->staged->save;
+    const struct staged_save *save = &turn->save->staged.save;
 
     name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
     name_step(step, save->step);
@@ -242,8 +242,8 @@ static int write_files(struct drain_turn *turn, const struct shard_source *sourc
     char name[FILE_NAME_SIZE], part[FILE_NAME_SIZE];
     int result = TRY_AGAIN;
 
-    name_shard(name, SHARD_DATA, shard, turn->staged->save.shards);
-    name_shard(part, SHARD_PART, shard, turn->staged->save.shards);
+    name_shard(name, SHARD_DATA, shard, turn->save->staged.save.shards);
+    name_shard(part, SHARD_PART, shard, turn->save->staged.save.shards);
     for (int tries = 0; tries < TRIES && result == TRY_AGAIN; tries++) {
         if (file_exists(&turn->partial, part))
             return directory_sync(&turn->partial, err) < 0 || check_place(turn, err) < 0 ? -1 : 0;
@@ -276,7 +276,7 @@ static int write_files(struct drain_turn *turn, const struct shard_source *sourc
 static int release_shard(struct drain_turn *turn, const struct directory *from, int shard, struct error *err)
 {
     char part[FILE_NAME_SIZE], drained[FILE_NAME_SIZE], name[FILE_NAME_SIZE];
-    int shards = turn->staged->save.shards;
+    int shards = turn->save->staged.save.shards;
 
     name_shard(part, SHARD_PART, shard, shards);
     name_shard(drained, SHARD_DRAINED, shard, shards);
@@ -291,8 +291,8 @@ static int drop_copy(struct drain_turn *turn, const struct directory *from, int 
 {
     char part[FILE_NAME_SIZE], name[FILE_NAME_SIZE];
 
-    name_shard(part, SHARD_PART, shard, turn->staged->save.shards);
-    name_shard(name, SHARD_DATA, shard, turn->staged->save.shards);
+    name_shard(part, SHARD_PART, shard, turn->save->staged.save.shards);
+    name_shard(name, SHARD_DATA, shard, turn->save->staged.save.shards);
     drain_log(turn, true, "failed: the copy of another node's shard %d is damaged and is removed: %s", shard,
               why->text);
     unlinkat(from->fd, part, 0);
@@ -333,7 +333,7 @@ static int list_parts(struct queue *queue, struct error *err)
     int shard, shards;
 
     while ((name = listing_next(&listing)))
-        if (name_parse_shard(name, SHARD_PART, &shard, &shards) && shards == queue->turn->staged->save.shards)
+        if (name_parse_shard(name, SHARD_PART, &shard, &shards) && shards == queue->turn->save->staged.save.shards)
             listing_keep(&listing, (void **)&queue->shards, &queue->count, &shard, sizeof shard);
     return listing_close(&listing, err);
 }

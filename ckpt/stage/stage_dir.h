@@ -115,13 +115,13 @@ double stage_signed_at(const struct directory *stage);
  *    "generations": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
  *                     "serial", "newest", "reason"}]}
  *
- * Saves that are under way come first, then the last STATUS_ENDED that ended, oldest first. serial never decreases: a
+ * The last STATUS_ENDED saves that ended come first, oldest first, and then those under way. serial never decreases: a
  * reader that remembers the greatest one it has seen misses none.
  */
 
 #define STATUS_NAME  "status.json"
 #define STATUS_ENDED 32
-#define STATUS_MOST  64
+#define STATUS_MOST  (STAGED_MOST + STATUS_ENDED)
 
 struct status {
     int pid;
@@ -146,11 +146,8 @@ int status_write(const struct status *status, const struct directory *stage, str
 /* The save's entry, or NULL. */
 struct ckpt_save_status *status_find(struct status *status, uint64_t step, const char *attempt);
 
-/*
- * The entry of a save that is under way, a new one if there is none. The oldest ended one makes room for it.
- */
-struct ckpt_save_status *status_start(struct status *status, const struct staged_save *save);
-void status_remove(struct status *status, struct ckpt_save_status *entry);
+/* A save that begins. */
+void status_begin(struct ckpt_save_status *status, const struct staged_save *save);
 
 /* The greatest serial. */
 uint64_t status_serial(const struct status *status);

@@ -138,53 +138,11 @@ uint64_t status_serial(const struct status *status)
     return greatest;
 }
 
-void status_remove(struct status *status, struct ckpt_save_status *entry)
+void status_begin(struct ckpt_save_status *status, const struct staged_save *save)
 {
-    size_t after = (size_t)(status->saves + status->count - entry) - 1;
-
-    memmove(entry, entry + 1, after * sizeof *entry);
-    status->count--;
-}
-
-/* Forgets the oldest ended save, if there are too many. */
-static void forget_oldest(struct status *status)
-{
-    struct ckpt_save_status *oldest = NULL;
-    size_t ended = 0;
-
-    for (size_t i = 0; i < status->count; i++) {
-        struct ckpt_save_status *one = &status->saves[i];
-
-        if (one->serial == 0)
-            continue;
-        ended++;
-        if (!oldest || one->serial < oldest->serial)
-            oldest = one;
-    }
-    if (ended >= STATUS_ENDED || status->count == STATUS_MOST)
-        status_remove(status, oldest ? oldest : status->saves);
-}
-
-static void fill_entry(struct ckpt_save_status *entry, const struct staged_save *save)
-{
-    *entry = (struct ckpt_save_status){.step = save->step, .started = save->started};
-    memcpy(entry->attempt, save->attempt, sizeof entry->attempt);
-    memcpy(entry->dir, save->dir, sizeof entry->dir);
-}
-
-struct ckpt_save_status *status_start(struct status *status, const struct staged_save *save)
-{
-    struct ckpt_save_status *entry = status_find(status, save->step, save->attempt);
-
-    if (entry && entry->serial == 0)
-        return entry;
-    if (!entry) {
-        forget_oldest(status);
-        entry = &status->saves[status->count++];
-    }
-    /* An ended entry is of a drainer that was killed before it removed the save, which ends once more. */
-    fill_entry(entry, save);
-    return entry;
+    *status = (struct ckpt_save_status){.step = save->step, .started = save->started};
+    memcpy(status->attempt, save->attempt, sizeof status->attempt);
+    memcpy(status->dir, save->dir, sizeof status->dir);
 }
 
 /* A save that the drainer has not seen yet. */
@@ -200,7 +158,7 @@ static void add_staged(struct status *status, const struct directory *stage, con
     staged_contents(&directory, ".", &contents, NULL);
     staged_check_formats(&directory, staged, &why);
     directory_close(&directory);
-    fill_entry(to, &staged->save);
+    status_begin(to, &staged->save);
     error_tame(to->dir);
     to->state = why.code == CODE_OK ? status_of(&contents, staged->save.local) : CKPT_UNKNOWN;
     snprintf(to->reason, sizeof to->reason, "%.500s", why.text);
