@@ -4,6 +4,7 @@
  */
 #include "srun-plugin/place/order.h"
 
+#include <search.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,17 +24,11 @@ struct record {
     int number;                        /* in the switch tree; -1: not (yet) there */
 };
 
-struct named {
-    const char *name;
-    int index;
-};
-
-/* A list of children with the parent of each: either all allocated nodes, or all switches (records). */
+/* Children with the parent of each: either all allocated nodes, or all switches (records). */
 struct members {
     const char *kind;
-    int count;
-    struct named *sorted; /* by name */
-    int *above;           /* the record above each; -1 for none */
+    struct hsearch_data table; /* of their indices, by name */
+    int *above;                /* the record above each; -1 for none */
 };
 
 struct draft {
@@ -195,77 +190,67 @@ static int read_records(struct draft *draft, const char *text, struct error *err
 
 /* ---- from records to parents ------------------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
-}
-
 static int create_members(struct members *members, const char *kind, int count, struct error *err)
 {
     members->kind = kind;
-    members->sorted = calloc((size_t)count + 1, sizeof *members->sorted);
     members->above = malloc(((size_t)count + 1) * sizeof *members->above);
-    return members->sorted && members->above ? 0 : no_memory(err);
+    for (int i = 0; members->above && i < count; i++)
+        members->above[i] = -1;
+    return members->above && hcreate_r(2 * (size_t)count + 1, &members->table) ? 0 : no_memory(err);
 }
 
-static void add_member(struct members *members, const char *name)
+/* Returns the index of the member of that name: `index` if it is new. -1 without memory. */
+static int enter_member(struct members *members, const char *name, int index, struct error *err)
 {
-    members->above[members->count] = -1;
-    members->sorted[members->count] = (struct named){name, members->count};
-    members->count++;
-}
+    ENTRY *entry, wanted = {.key = (char *)(uintptr_t)name, .data = (void *)(intptr_t)index};
 
-/* Returns an entry that has the same name as the one before it; NULL if all names differ. */
-static const struct named *sort_members(struct members *members)
-{
-    qsort(members->sorted, (size_t)members->count, sizeof *members->sorted, by_name);
-    for (int i = 1; i < members->count; i++)
-        if (by_name(&members->sorted[i - 1], &members->sorted[i]) == 0)
-            return &members->sorted[i];
-    return NULL;
+    return hsearch_r(wanted, ENTER, &entry, &members->table) ? (int)(intptr_t)entry->data : no_memory(err);
 }
 
 static int list_members(struct draft *draft, const struct switch_tree *switch_tree, struct error *err)
 {
-    const struct named *twin;
+    int twin;
 
     if (create_members(&draft->switches, "switch", draft->count, err) < 0 ||
         create_members(&draft->nodes, "node", switch_tree->node_count, err) < 0)
         return -1;
-    for (int i = 0; i < draft->count; i++)
-        add_member(&draft->switches, draft->records[i].name);
-    for (int i = 0; i < switch_tree->node_count; i++)
-        add_member(&draft->nodes, switch_tree->nodes[i]);
-    if ((twin = sort_members(&draft->switches))) {
-        int a = draft->records[twin[-1].index].line, b = draft->records[twin->index].line;
-
-        return error_set(err, CODE_DATA, "%s:%d: switch %s is described already in line %d", draft->where,
-                         a > b ? a : b, twin->name, a > b ? b : a);
+    for (int i = 0; i < draft->count; i++) {
+        if ((twin = enter_member(&draft->switches, draft->records[i].name, i, err)) < 0)
+            return -1;
+        if (twin != i)
+            return error_set(err, CODE_DATA, "%s:%d: switch %s is described already in line %d", draft->where,
+                             draft->records[i].line, draft->records[i].name, draft->records[twin].line);
     }
-    if ((twin = sort_members(&draft->nodes)))
-        return error_set(err, CODE_DATA, "node %s is twice in the allocation", twin->name);
+    for (int i = 0; i < switch_tree->node_count; i++) {
+        if ((twin = enter_member(&draft->nodes, switch_tree->nodes[i], i, err)) < 0)
+            return -1;
+        if (twin != i)
+            return error_set(err, CODE_DATA, "node %s is twice in the allocation", switch_tree->nodes[i]);
+    }
     return 0;
 }
 
 /* Puts the members that a record lists, or NULL, under it. Nodes that are not allocated have no member. */
-static int link_members(const struct draft *draft, const struct members *members, const struct hostlist *list, int at,
+static int link_members(struct draft *draft, struct members *members, const struct hostlist *list, int at,
                         struct error *err)
 {
     const struct record *records = draft->records;
 
     for (int i = 0; list && i < list->count; i++) {
-        struct named key = {.name = list->names[i]}, *found;
+        ENTRY *found, wanted = {.key = list->names[i]};
+        int *above;
 
-        found = bsearch(&key, members->sorted, (size_t)members->count, sizeof key, by_name);
-        if (!found && members == &draft->switches)
+        if (!hsearch_r(wanted, FIND, &found, &members->table)) {
+            if (members == &draft->nodes)
+                continue;
             return error_set(err, CODE_DATA, "%s:%d: switch %s is not described", draft->where, records[at].line,
-                             key.name);
-        if (!found)
-            continue;
-        if (members->above[found->index] >= 0 && members->above[found->index] != at)
+                             wanted.key);
+        }
+        above = &members->above[(intptr_t)found->data];
+        if (*above >= 0 && *above != at)
             return error_set(err, CODE_DATA, "%s:%d: %s %s is under %s already", draft->where, records[at].line,
-                             members->kind, key.name, records[members->above[found->index]].name);
-        members->above[found->index] = at;
+                             members->kind, wanted.key, records[*above].name);
+        *above = at;
     }
     return 0;
 }
@@ -283,7 +268,7 @@ static int refuse_cycles(const struct draft *draft, struct error *err)
     return 0;
 }
 
-static int link_all(const struct draft *draft, struct error *err)
+static int link_all(struct draft *draft, struct error *err)
 {
     for (int i = 0; i < draft->count; i++)
         if (link_members(draft, &draft->switches, draft->records[i].switches, i, err) < 0 ||
@@ -397,9 +382,9 @@ struct switch_tree *switch_tree_create(const char *nodes, const char *text, cons
     for (int i = 0; i < draft.count; i++)
         clear_record(&draft.records[i]);
     free(draft.records);
-    free(draft.nodes.sorted);
+    hdestroy_r(&draft.nodes.table);
+    hdestroy_r(&draft.switches.table);
     free(draft.nodes.above);
-    free(draft.switches.sorted);
     free(draft.switches.above);
     if (rc == 0)
         return switch_tree;
