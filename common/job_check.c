@@ -263,17 +263,14 @@ static int check_files(const struct job_reader *r)
 
 static int check_patterns(const struct job_reader *r)
 {
-    const struct job *job = r->job;
-    const char *const paths[JOB_PATTERN_KEYS] = {job->checkpoint.dir, job->checkpoint.load, job->report.metrics,
-                                                 job->report.kill_file};
+    const char *key = job_bad_pattern(r->job);
 
-    for (size_t i = 0; i < JOB_PATTERN_KEYS; i++)
-        if (job_path_check(paths[i]) < 0)
-            return job_reader_fail(r, origin_of(r, job_pattern_keys[i]),
-                                   "%s has an unknown pattern; it can be %%j (job), %%A (job array), %%a (array task), "
-                                   "%%x (job name) or %%%% (a percent sign)",
-                                   job_pattern_keys[i]);
-    return 0;
+    if (!key)
+        return 0;
+    return job_reader_fail(r, origin_of(r, key),
+                           "%s has an unknown pattern; it can be %%j (job), %%A (job array), %%a (array task), "
+                           "%%x (job name) or %%%% (a percent sign)",
+                           key);
 }
 
 int job_check(const struct job_reader *r)

@@ -66,12 +66,8 @@ struct job_reader {
 int job_reader_fail(const struct job_reader *reader, struct job_origin at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Keys whose values may hold patterns (job_expand_paths). */
-#define JOB_PATTERN_KEYS 4
-extern const char *const job_pattern_keys[JOB_PATTERN_KEYS];
-
-/* -1 if the path holds a '%' that begins no pattern. */
-int job_path_check(const char *path);
+/* The first key of a path that has a '%' that begins no pattern (job_expand_paths); NULL for none. */
+const char *job_bad_pattern(const struct job *job);
 
 /*
  * The checks that involve more than one key. Fills the values that follow from other keys: sizes from the preset,

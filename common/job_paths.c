@@ -20,8 +20,16 @@ static const struct pattern {
     {0, NULL, NULL},
 };
 
-const char *const job_pattern_keys[JOB_PATTERN_KEYS] = {"checkpoint.dir", "checkpoint.load", "report.metrics",
-                                                        "report.kill_file"};
+/* The keys whose values may hold patterns. */
+static const struct {
+    const char *key;
+    size_t offset;
+} paths[] = {{"checkpoint.dir", offsetof(struct job, checkpoint.dir)},
+             {"checkpoint.load", offsetof(struct job, checkpoint.load)},
+             {"report.metrics", offsetof(struct job, report.metrics)},
+             {"report.kill_file", offsetof(struct job, report.kill_file)}};
+
+#define PATHS (sizeof paths / sizeof paths[0])
 
 /* The pattern at a '%': its length, its zero-padded width, and its row; NULL for "%%". -1 if it is none. */
 static int read_pattern(const char *text, int *width, const struct pattern **pattern)
@@ -42,15 +50,16 @@ static int read_pattern(const char *text, int *width, const struct pattern **pat
     return -1;
 }
 
-int job_path_check(const char *path)
+const char *job_bad_pattern(const struct job *job)
 {
     const struct pattern *pattern;
     int width, length = 0;
 
-    for (const char *at = strchr(path, '%'); at; at = strchr(at + length, '%'))
-        if ((length = read_pattern(at, &width, &pattern)) < 0)
-            return -1;
-    return 0;
+    for (size_t i = 0; i < PATHS; i++)
+        for (const char *at = strchr((const char *)job + paths[i].offset, '%'); at; at = strchr(at + length, '%'))
+            if ((length = read_pattern(at, &width, &pattern)) < 0)
+                return paths[i].key;
+    return NULL;
 }
 
 /* Appends the value of a pattern, which may not add a directory. */
@@ -99,10 +108,8 @@ static int expand_path(char *path, const char *key, struct error *err)
 
 int job_expand_paths(struct job *job, struct error *err)
 {
-    char *const paths[] = {job->checkpoint.dir, job->checkpoint.load, job->report.metrics, job->report.kill_file};
-
-    for (size_t i = 0; i < JOB_PATTERN_KEYS; i++)
-        if (expand_path(paths[i], job_pattern_keys[i], err) < 0)
+    for (size_t i = 0; i < PATHS; i++)
+        if (expand_path((char *)job + paths[i].offset, paths[i].key, err) < 0)
             return -1;
     return 0;
 }
