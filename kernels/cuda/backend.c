@@ -147,6 +147,7 @@ static int cuda_gpu_name(const struct device *dev, unsigned char name[], struct 
 static int cuda_open(struct device *dev, int threads, struct error *err)
 {
     struct cuda *cuda = calloc(1, sizeof *cuda);
+    const char *wait = getenv("MUSTER_CUDA_WAIT");
 
     dev->state = cuda;
     if (!cuda)
@@ -161,7 +162,7 @@ static int cuda_open(struct device *dev, int threads, struct error *err)
     cuda->memory = cuda_memory_open(dev, err);
     if (!cuda->memory || cuda_matmul_open(dev, err) < 0)
         return -1;
-    cuda->waits = cuda_environment_is("MUSTER_CUDA_WAIT", "1");
+    cuda->waits = wait && strcmp(wait, "1") == 0;
     dev->logits_rows = LOGITS_ROWS_GPU;
     dev->kernels = (struct kernels){CUDA_OPERATIONS(CUDA_SET)};
     return 0;

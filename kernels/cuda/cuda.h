@@ -75,13 +75,6 @@ bool cuda_ok(struct device *dev, int status, const char *doing);
  * error for its own. */
 int cuda_forget_error(void);
 
-static inline bool cuda_environment_is(const char *name, const char *value)
-{
-    const char *text = getenv(name);
-
-    return text && strcmp(text, value) == 0;
-}
-
 /* cuda_matmul.c: the state of matmul. cuda_matmul_close also accepts a state that was opened only in part. */
 int cuda_matmul_open(struct device *dev, struct error *err);
 void cuda_matmul_close(struct device *dev);
