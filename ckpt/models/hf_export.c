@@ -115,16 +115,11 @@ out:
     return result;
 }
 
-static void count_nonfinite(struct exporting *e, const struct export_run *run, uint64_t i, float value)
-{
-    if (e->how->nonfinite && e->how->nonfinite->count++ == 0)
-        hf_name_nonfinite(e->how->nonfinite, &e->layout->tensors[run->tensor], run->first + i, value);
-}
-
 /* In place: number i is written at byte 2 i and read at byte 4 i, so no unread fp32 is overwritten. */
 static void round_run(struct exporting *e, const struct export_run *run, float *numbers)
 {
     const bool bf16 = e->how->dtype == DTYPE_BF16;
+    struct hf_nonfinite *nonfinite = e->how->nonfinite;
 
     for (uint64_t i = 0; i < run->count; i++) {
         float value = numbers[i];
@@ -135,8 +130,8 @@ static void round_run(struct exporting *e, const struct export_run *run, float *
             memcpy((char *)numbers + 2 * i, &half, 2);
             value = bf16 ? bf16_to_float(half) : f16_to_float(half);
         }
-        if (!isfinite(value))
-            count_nonfinite(e, run, i, value);
+        if (!isfinite(value) && nonfinite && nonfinite->count++ == 0)
+            hf_name_nonfinite(nonfinite, &e->layout->tensors[run->tensor], run->first + i, value);
     }
 }
 

@@ -204,12 +204,6 @@ void hf_files_close(struct hf_files *files)
     *files = (struct hf_files){.directory = {.fd = -1}};
 }
 
-static void convert_halves(enum dtype dtype, const uint16_t *from, uint64_t count, float *to)
-{
-    for (uint64_t i = 0; i < count; i++)
-        to[i] = dtype == DTYPE_BF16 ? bf16_to_float(from[i]) : f16_to_float(from[i]);
-}
-
 int hf_files_read(const struct hf_files *files, const struct hf_place *place, uint64_t first, uint64_t count, float *to,
                   struct error *err)
 {
@@ -226,7 +220,8 @@ int hf_files_read(const struct hf_files *files, const struct hf_place *place, ui
         if (file_read_at(file->fd, halves, some * size, place->offset + first * size, files->directory.path, file->name,
                          err) < 0)
             return -1;
-        convert_halves(place->dtype, halves, some, to);
+        for (uint64_t i = 0; i < some; i++)
+            to[i] = place->dtype == DTYPE_BF16 ? bf16_to_float(halves[i]) : f16_to_float(halves[i]);
         first += some;
         to += some;
         count -= some;

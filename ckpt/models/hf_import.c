@@ -116,26 +116,21 @@ static int read_columns(struct importing *importing, const struct ckpt_tensor *o
     return 0;
 }
 
-static int read_piece(struct importing *importing, const struct ckpt_tensor *ours, const struct ckpt_piece *piece,
-                      float *to, struct error *err)
-{
-    const struct hf_layout *layout = importing->layout;
-
-    return (layout->tensors[layout->start[piece->tensor]].transposed ? read_columns : read_runs)(importing, ours, piece,
-                                                                                                 to, err);
-}
-
 /* A model that is only now going to be trained has moments of zero. */
 static int read_pieces(void *arg, const struct ckpt_tensor *tensors, size_t ntensors, size_t kind,
                        const struct ckpt_piece *pieces, size_t npieces, float *to, struct error *err)
 {
     struct importing *importing = arg;
+    const struct hf_layout *layout = importing->layout;
 
     (void)ntensors;
     for (size_t p = 0; p < npieces; to += pieces[p++].count) {
+        uint32_t tensor = pieces[p].tensor;
+        bool transposed = layout->tensors[layout->start[tensor]].transposed;
+
         if (kind > 0)
             memset(to, 0, pieces[p].count * sizeof *to);
-        else if (read_piece(importing, &tensors[pieces[p].tensor], &pieces[p], to, err) < 0)
+        else if ((transposed ? read_columns : read_runs)(importing, &tensors[tensor], &pieces[p], to, err) < 0)
             return -1;
     }
     return 0;

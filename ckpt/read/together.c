@@ -239,11 +239,6 @@ static int work_step(void *arg, int worker, size_t item, struct error *err)
     return 0;
 }
 
-static int agree_on(const struct ckpt_node *node, int result, struct error *err)
-{
-    return node->agree(node->arg, result, err);
-}
-
 int reading_together(struct reading *reading, const struct ckpt_node *node, struct error *err)
 {
     struct together together = {.reading = reading, .node = node};
@@ -251,13 +246,13 @@ int reading_together(struct reading *reading, const struct ckpt_node *node, stru
 
     if (result == 0)
         mark_wanted(&together);
-    result = agree_on(node, result, err);
+    result = node->agree(node->arg, result, err);
     if (result == 0)
-        result = agree_on(node, list_shared(&together, err), err);
+        result = node->agree(node->arg, list_shared(&together, err), err);
     for (size_t step = 0; result == 0 && together.count && step <= (together.count - 1) / together.window + 1; step++) {
         list_step(&together, step);
-        result = agree_on(
-            node, workers_run(READ_THREADS, together.nreads + together.ncopies, work_step, &together, err), err);
+        result = workers_run(READ_THREADS, together.nreads + together.ncopies, work_step, &together, err);
+        result = node->agree(node->arg, result, err);
     }
     if (result == 0)
         list_alone(&together);

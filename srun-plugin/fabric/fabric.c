@@ -31,31 +31,25 @@ void fabric_destroy(struct fabric *fabric)
     free(fabric);
 }
 
-static int add_profile(struct fabric *fabric, struct fabric_profile *profile, struct error *err)
-{
-    struct fabric_profile **larger;
-
-    for (size_t i = 0; i < fabric->count; i++) {
-        const struct fabric_profile *other = fabric->profiles[i];
-
-        if (other->layer == profile->layer && strcmp(other->name, profile->name) == 0)
-            return error_set(err, CODE_CONFIG, "%.300s:1: the name \"%s\" is already used by %.300s; choose another",
-                             profile->file, profile->name, other->file);
-    }
-    if (!(larger = realloc(fabric->profiles, (fabric->count + 1) * sizeof *larger)))
-        return error_errno(err, CODE_IO, "no memory for %s", profile->file);
-    fabric->profiles = larger;
-    larger[fabric->count++] = profile;
-    return 0;
-}
-
 int fabric_add_text(struct fabric *fabric, enum fabric_layer layer, const char *text, const char *file,
                     struct error *err)
 {
     struct fabric_profile *profile = fabric_profile_read(layer, text, file, err);
 
-    if (profile && add_profile(fabric, profile, err) == 0)
+    for (size_t i = 0; profile && i < fabric->count; i++) {
+        const struct fabric_profile *other = fabric->profiles[i];
+
+        if (other->layer == layer && strcmp(other->name, profile->name) == 0) {
+            error_set(err, CODE_CONFIG, "%.300s:1: the name \"%s\" is already used by %.300s; choose another", file,
+                      profile->name, other->file);
+            goto fail;
+        }
+    }
+    if (profile && error_reserve(&fabric->profiles, &fabric->room, fabric->count, 1, sizeof profile, err) == 0) {
+        fabric->profiles[fabric->count++] = profile;
         return 0;
+    }
+fail:
     fabric_profile_destroy(profile);
     return -1;
 }

@@ -24,7 +24,7 @@ void fabric_profile_destroy(struct fabric_profile *profile);
 
 struct fabric {
     struct fabric_profile **profiles;
-    size_t count;
+    size_t count, room;
 };
 
 /* A member of the profile, or NULL. */
