@@ -69,40 +69,28 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
     };
 }
 
-/* Print "nan", not "-nan". */
-static double unsigned_nan(double x)
-{
-    return isnan(x) ? fabs(x) : x;
-}
-
 static void print_log_line(struct run *run, const struct metrics_step *m)
 {
-    const struct job *job = run->job;
-    double mean_seconds = run->logged_seconds / (double)run->logged_steps;
-    double rescale = m->step_seconds / mean_seconds; /* from this step's rates to the mean since the last line */
     struct mean_loss loss = loss_mean(&run->logged);
     struct log_line line = {
-        .step = m->step,
-        .steps = job->batch.steps,
-        .consumed_samples = m->consumed_samples,
-        .consumed_tokens = m->consumed_samples * job->model.seq_length,
-        .step_seconds = mean_seconds,
-        .lr = m->lr,
+        .mean = *m,
+        .steps = run->job->batch.steps,
+        .consumed_tokens = m->consumed_samples * run->job->model.seq_length,
         .global_batch = run->global_batch,
-        .loss = unsigned_nan(loss.all - loss.order),
-        .bert = job->model.kind == MODEL_BERT,
-        .order_loss = unsigned_nan(loss.order),
-        .loss_scale = m->loss_scale,
-        .grad_norm = unsigned_nan(m->grad_norm),
+        .bert = run->job->model.kind == MODEL_BERT,
         .skipped = run->logged_skipped,
         .nans = run->logged_nans,
-        .samples_per_second = run->global_batch / mean_seconds,
-        .tflops = m->tflops * rescale,
-        .mfu = m->mfu * rescale,
-        .hfu = m->hfu * rescale,
     };
+    double rescale; /* from this step's rates to the mean since the last line */
     char text[LOG_LINE_SIZE];
 
+    line.mean.step_seconds = run->logged_seconds / (double)run->logged_steps;
+    rescale = m->step_seconds / line.mean.step_seconds;
+    line.mean.loss = loss.all - loss.order;
+    line.mean.order_loss = loss.order;
+    line.mean.tflops *= rescale;
+    line.mean.mfu *= rescale;
+    line.mean.hfu *= rescale;
     log_line_format(text, &line);
     run_log(run, "%s", text);
     run->logged_steps = 0;
@@ -126,19 +114,11 @@ void run_log_validation(const struct run *run, const struct metrics_step *m)
 
 static void print_progress(const struct run *run, const struct metrics_step *m)
 {
-    struct progress progress = {
-        .step = m->step,
-        .steps = run->job->batch.steps,
-        .loss = m->loss,
-        .tokens_per_second = m->tokens_per_second,
-        .mfu = m->mfu,
-        .eta_seconds = (double)(run->job->batch.steps - m->step) * m->step_seconds,
-        .ranks = m->world,
-    };
     struct terminal terminal = terminal_inspect(STDOUT_FILENO); /* each time: windows are resized */
     char text[PROGRESS_SIZE];
 
-    progress_line(text, terminal.columns > 20 ? terminal.columns - 1 : 79, &terminal, &progress);
+    progress_line(text, terminal.columns > 20 ? terminal.columns - 1 : 79, &terminal, m, run->job->batch.steps,
+                  (double)(run->job->batch.steps - m->step) * m->step_seconds);
     printf("\r\033[K%s", text);
     fflush(stdout);
 }

@@ -6,20 +6,19 @@
 
 /* A line of BigScience's 104B run. */
 static const struct log_line SECOND = {
-    .step = 2,
+    .mean = {.step = 2,
+             .consumed_samples = 4096,
+             .loss = 63.84045,
+             .lr = 3.787e-6,
+             .grad_norm = 15906.21,
+             .loss_scale = 4096.0,
+             .step_seconds = 769.99,
+             .tflops = 108.47,
+             .mfu = NAN,
+             .hfu = NAN},
     .steps = 95367,
-    .consumed_samples = 4096,
     .consumed_tokens = 8388608,
-    .step_seconds = 769.99,
-    .lr = 3.787e-6,
     .global_batch = 2048,
-    .loss = 63.84045,
-    .loss_scale = 4096.0,
-    .grad_norm = 15906.21,
-    .samples_per_second = 2.66,
-    .tflops = 108.47,
-    .mfu = NAN,
-    .hfu = NAN,
 };
 static const char SECOND_TEXT[] =
     " iteration        2/   95367 | consumed samples:         4096 | consumed tokens:      8388608 |"
@@ -42,8 +41,8 @@ static void log_line_ends_with_mfu_and_hfu(void **state)
     char text[LOG_LINE_SIZE], expected[LOG_LINE_SIZE];
 
     (void)state;
-    line.mfu = 0.412345;
-    line.hfu = 0.55;
+    line.mean.mfu = 0.412345;
+    line.mean.hfu = 0.55;
     log_line_format(text, &line);
     snprintf(expected, sizeof expected, "%s MFU: 41.23%% | HFU: 55.00%% |", SECOND_TEXT);
     assert_string_equal(text, expected);
@@ -56,7 +55,7 @@ static void log_line_of_a_bert_has_both_losses(void **state)
 
     (void)state;
     line.bert = true;
-    line.order_loss = 0.6931472;
+    line.mean.order_loss = 0.6931472;
     log_line_format(text, &line);
     assert_non_null(strstr(text, " | lm loss: 6.384045E+01 | sop loss: 6.931472E-01 | loss scale: 4096.0 | "));
 }
@@ -67,7 +66,8 @@ static void log_line_is_cut_to_the_buffer(void **state)
     char text[LOG_LINE_SIZE + 1];
 
     (void)state;
-    line.grad_norm = line.loss_scale = line.samples_per_second = 1e308;
+    line.mean.grad_norm = line.mean.loss_scale = line.mean.lr = 1e308;
+    line.mean.step_seconds = line.mean.tflops = 1e308;
     memset(text, '#', sizeof text);
     log_line_format(text, &line);
     assert_int_equal(strlen(text), LOG_LINE_SIZE - 1);
@@ -76,13 +76,8 @@ static void log_line_is_cut_to_the_buffer(void **state)
 
 /* ---- the progress line ---- */
 
-static const struct progress PROGRESS = {.step = 120,
-                                         .steps = 200,
-                                         .loss = 5.0625,
-                                         .tokens_per_second = 12345.0,
-                                         .mfu = 0.412,
-                                         .eta_seconds = 83.0,
-                                         .ranks = 4};
+static const struct metrics_step PROGRESS = {
+    .step = 120, .loss = 5.0625, .tokens_per_second = 12345.0, .mfu = 0.412, .world = 4};
 
 static const struct terminal ASCII = {.live = true};
 
@@ -107,9 +102,9 @@ static void progress_line_shows_all_when_wide(void **state)
     char text[PROGRESS_SIZE];
 
     (void)state;
-    progress_line(text, 82, &ASCII, &PROGRESS);
+    progress_line(text, 82, &ASCII, &PROGRESS, 200, 83);
     assert_string_equal(text, "120/200  ==========.......  loss 5.0625  12.3k tok/s  4 ranks  MFU 41.2%  ETA 1:23");
-    progress_line(text, 82, &(struct terminal){0}, &PROGRESS);
+    progress_line(text, 82, &(struct terminal){0}, &PROGRESS, 200, 83);
     assert_string_equal(text, "120/200  loss 5.0625  12.3k tok/s  4 ranks  MFU 41.2%  ETA 1:23");
 }
 
@@ -123,7 +118,7 @@ static void progress_line_fits_every_width(void **state)
             bool bar = flags & 4;
             const struct terminal terminal = {.utf8 = flags & 1, .colour = flags & 2, .live = bar};
 
-            progress_line(text, columns, &terminal, &PROGRESS);
+            progress_line(text, columns, &terminal, &PROGRESS, 200, 83);
             assert_true(columns_of(text) <= columns);
             assert_non_null(strstr(text, "120/200"));
             assert_non_null(strstr(text, "loss 5.0625")); /* 20 columns are just enough for it */
@@ -139,12 +134,14 @@ static void progress_line_fits_every_width(void **state)
 
 static void progress_line_survives_absurd_numbers(void **state)
 {
-    const struct progress huge = {LONG_MAX, LONG_MAX, -1e308, 1e300, 1e300, 1e300, INT_MAX};
+    const struct metrics_step huge = {
+        .step = LONG_MAX, .loss = -1e308, .tokens_per_second = 1e300, .mfu = 1e300, .world = INT_MAX};
     char text[PROGRESS_SIZE];
 
     (void)state;
     for (int columns = -5; columns < 300; columns++) {
-        progress_line(text, columns, &(struct terminal){.live = true, .utf8 = true, .colour = true}, &huge);
+        progress_line(text, columns, &(struct terminal){.live = true, .utf8 = true, .colour = true}, &huge, LONG_MAX,
+                      1e300);
         assert_true(columns_of(text) <= (columns > 0 ? columns : 0));
         assert_true(strlen(text) < PROGRESS_SIZE / 2);
     }
@@ -152,31 +149,30 @@ static void progress_line_survives_absurd_numbers(void **state)
 
 static void progress_line_without_an_end_has_no_bar(void **state)
 {
-    struct progress open_ended = PROGRESS;
+    struct metrics_step open_ended = PROGRESS;
     char text[PROGRESS_SIZE];
 
     (void)state;
-    open_ended.steps = 0;
     open_ended.mfu = open_ended.tokens_per_second = NAN;
     open_ended.loss = NAN;
-    progress_line(text, 80, &ASCII, &open_ended);
+    progress_line(text, 80, &ASCII, &open_ended, 0, 83);
     assert_string_equal(text, "step 120  loss nan  4 ranks");
 }
 
 static void bar_is_empty_at_the_start_and_full_at_the_end(void **state)
 {
-    struct progress progress = PROGRESS;
+    struct metrics_step progress = PROGRESS;
     char text[PROGRESS_SIZE];
 
     (void)state;
     progress.step = 0;
-    progress_line(text, 80, &ASCII, &progress);
+    progress_line(text, 80, &ASCII, &progress, 200, 83);
     assert_null(strchr(text, '='));
     progress.step = 199;
-    progress_line(text, 80, &ASCII, &progress);
+    progress_line(text, 80, &ASCII, &progress, 200, 83);
     assert_non_null(strstr(text, "=.  "));
     progress.step = 200;
-    progress_line(text, 80, &ASCII, &progress);
+    progress_line(text, 80, &ASCII, &progress, 200, 83);
     assert_non_null(strstr(text, "==  "));
     assert_null(strstr(text, ".  "));
 }

@@ -82,20 +82,12 @@ static double estimate_end(const struct follower *f)
 static void show_progress(struct follower *f, bool end)
 {
     struct terminal terminal = terminal_inspect(STDOUT_FILENO); /* each time: windows are resized */
-    const struct progress progress = {
-        .step = f->last.step,
-        .steps = f->follow->steps,
-        .loss = f->last.loss,
-        .tokens_per_second = f->last.tokens_per_second,
-        .mfu = f->last.mfu,
-        .eta_seconds = estimate_end(f),
-        .ranks = f->last.world,
-    };
     double now = clock_monotonic();
     char line[PROGRESS_SIZE];
 
     if (f->last.step > 0) /* one column is left free: some terminals wrap after a full line, and then \r misses it */
-        progress_line(line, terminal.live ? terminal.columns - 1 : PROGRESS_SIZE - 1, &terminal, &progress);
+        progress_line(line, terminal.live ? terminal.columns - 1 : PROGRESS_SIZE - 1, &terminal, &f->last,
+                      f->follow->steps, estimate_end(f));
     else if (snprintf(line, sizeof line, "waiting for %s", f->follow->path) >= terminal.columns && terminal.live)
         snprintf(line, sizeof line, "waiting");
     if (terminal.live) {

@@ -186,23 +186,13 @@ static double label_width(const char *text)
     return width;
 }
 
-/* A mark's line goes up to its label's row, and would cross another label on the way. */
-static bool crosses_label(const struct mark *line, const struct mark *label)
+/* Whether the mark's label fits in its row beside those of these marks. */
+static bool label_fits(const struct mark *mark, const struct mark *others, size_t count)
 {
-    return label->row <= line->row && line->x > label->from - 4.0 && line->x < label->to + 4.0;
-}
-
-/* True if the mark's label fits in its row beside these marks. If not `strict`, lines may pass behind labels. */
-static bool label_fits(const struct mark *mark, const struct mark *others, size_t count, bool strict)
-{
-    for (size_t i = 0; i < count; i++) {
-        const struct mark *other = &others[i];
-
-        if ((other->row == mark->row && mark->from < other->to + 10.0 && other->from < mark->to + 10.0) ||
-            (other->row >= 0 && strict && (crosses_label(mark, other) || crosses_label(other, mark))))
+    for (size_t i = 0; i < count; i++)
+        if (others[i].row == mark->row && mark->from < others[i].to + 10.0 && others[i].from < mark->to + 10.0)
             return false;
-    }
-    return true;
+    return mark->from >= LEFT;
 }
 
 /*
@@ -217,16 +207,12 @@ static int place_marks(struct mark *marks, size_t count)
     for (size_t i = count; i-- > 0;) {
         struct mark *mark = &marks[i];
         double width = label_width(mark->label);
-        int turn;
 
         mark->from = mark->x + 6.0 + width <= RIGHT ? mark->x + 6.0 : mark->x - 6.0 - width;
         mark->to = mark->from + width;
-        for (turn = 0; turn < 2 * ROWS; turn++) { /* the second time round, lines may pass behind labels */
-            mark->row = turn % ROWS;
-            if (mark->from >= LEFT && label_fits(mark, mark + 1, count - 1 - i, turn < ROWS))
-                break;
-        }
-        mark->row = turn < 2 * ROWS ? mark->row : -1;
+        while (mark->row < ROWS && !label_fits(mark, mark + 1, count - 1 - i))
+            mark->row++;
+        mark->row = mark->row < ROWS ? mark->row : -1;
         used = mark->row + 1 > used ? mark->row + 1 : used;
     }
     return used;

@@ -21,26 +21,26 @@ struct progress_fields {
     int bar;               /* columns */
 };
 
-static void fill_fields(struct progress_fields *line, const struct progress *p, bool bar)
+static void fill_fields(struct progress_fields *line, const struct metrics_step *s, long steps, double eta, bool bar)
 {
     char number[UNITS_SIZE];
-    int width = p->steps > 0 ? snprintf(NULL, 0, "%ld", p->steps) : 0;
+    int width = steps > 0 ? snprintf(NULL, 0, "%ld", steps) : 0;
 
     memset(line, 0, sizeof *line);
-    if (p->steps > 0)
-        snprintf(line->text[STEP], sizeof line->text[STEP], "%*ld/%ld", width, p->step, p->steps);
+    if (steps > 0)
+        snprintf(line->text[STEP], sizeof line->text[STEP], "%*ld/%ld", width, s->step, steps);
     else
-        snprintf(line->text[STEP], sizeof line->text[STEP], "step %ld", p->step);
-    snprintf(line->text[LOSS], sizeof line->text[LOSS], fabs(p->loss) < 1e4 ? "loss %.4f" : "loss %.3e", p->loss);
-    if (!isnan(p->tokens_per_second))
-        snprintf(line->text[RATE], sizeof line->text[RATE], "%5s tok/s", units_count(number, p->tokens_per_second));
-    if (p->ranks > 0)
-        snprintf(line->text[RANKS], sizeof line->text[RANKS], "%d rank%s", p->ranks, p->ranks == 1 ? "" : "s");
-    if (!isnan(p->mfu))
-        snprintf(line->text[MFU], sizeof line->text[MFU], "MFU %.1f%%", 100.0 * p->mfu);
-    if (p->steps > 0 && !isnan(p->eta_seconds))
-        snprintf(line->text[ETA], sizeof line->text[ETA], "ETA %s", units_duration(number, p->eta_seconds));
-    strcpy(line->text[BAR], p->steps > 0 && bar ? "=" : "");
+        snprintf(line->text[STEP], sizeof line->text[STEP], "step %ld", s->step);
+    snprintf(line->text[LOSS], sizeof line->text[LOSS], fabs(s->loss) < 1e4 ? "loss %.4f" : "loss %.3e", s->loss);
+    if (!isnan(s->tokens_per_second))
+        snprintf(line->text[RATE], sizeof line->text[RATE], "%5s tok/s", units_count(number, s->tokens_per_second));
+    if (s->world > 0)
+        snprintf(line->text[RANKS], sizeof line->text[RANKS], "%d rank%s", s->world, s->world == 1 ? "" : "s");
+    if (!isnan(s->mfu))
+        snprintf(line->text[MFU], sizeof line->text[MFU], "MFU %.1f%%", 100.0 * s->mfu);
+    if (steps > 0 && !isnan(eta))
+        snprintf(line->text[ETA], sizeof line->text[ETA], "ETA %s", units_duration(number, eta));
+    strcpy(line->text[BAR], steps > 0 && bar ? "=" : "");
     line->bar = BAR_LEAST;
 }
 
@@ -73,10 +73,10 @@ static void append_text(char line[PROGRESS_SIZE], const char *text)
     strncat(line, text, PROGRESS_SIZE - strlen(line) - 1);
 }
 
-static void append_bar(char line[PROGRESS_SIZE], int columns, const struct terminal *terminal, const struct progress *p)
+static void append_bar(char line[PROGRESS_SIZE], int columns, const struct terminal *terminal, long step, long steps)
 {
     const char *full = terminal->utf8 ? "\u2501" : "=", *rest = terminal->utf8 ? "\u2500" : ".";
-    double part = p->step >= p->steps ? 1.0 : p->step > 0 ? (double)p->step / (double)p->steps : 0.0;
+    double part = step >= steps ? 1.0 : step > 0 ? (double)step / (double)steps : 0.0;
     int filled = (int)(part * columns);
 
     if (terminal->colour)
@@ -91,12 +91,12 @@ static void append_bar(char line[PROGRESS_SIZE], int columns, const struct termi
 }
 
 void progress_line(char line[PROGRESS_SIZE], int columns, const struct terminal *terminal,
-                   const struct progress *progress)
+                   const struct metrics_step *step, long steps, double eta)
 {
     struct progress_fields fields;
 
     line[0] = '\0';
-    fill_fields(&fields, progress, terminal->live);
+    fill_fields(&fields, step, steps, eta, terminal->live);
     fit_parts(&fields, columns);
     for (int i = 0; i < FIELDS; i++) {
         if (!fields.text[i][0])
@@ -104,7 +104,7 @@ void progress_line(char line[PROGRESS_SIZE], int columns, const struct terminal 
         if (line[0])
             append_text(line, "  ");
         if (i == BAR)
-            append_bar(line, fields.bar, terminal, progress);
+            append_bar(line, fields.bar, terminal, step->step, steps);
         else
             append_text(line, fields.text[i]);
     }
@@ -124,25 +124,31 @@ struct terminal terminal_inspect(int fd)
     return terminal;
 }
 
+double unsigned_nan(double x)
+{
+    return isnan(x) ? fabs(x) : x;
+}
+
 void log_line_format(char text[LOG_LINE_SIZE], const struct log_line *line)
 {
+    const struct metrics_step *m = &line->mean;
     char order[40] = "", mfu[40] = "", hfu[40] = "";
 
     if (line->bert)
-        snprintf(order, sizeof order, " sop loss: %.6E |", line->order_loss);
-    if (!isnan(line->mfu))
-        snprintf(mfu, sizeof mfu, " MFU: %.2f%% |", 100.0 * line->mfu);
-    if (!isnan(line->hfu))
-        snprintf(hfu, sizeof hfu, " HFU: %.2f%% |", 100.0 * line->hfu);
+        snprintf(order, sizeof order, " sop loss: %.6E |", unsigned_nan(m->order_loss));
+    if (!isnan(m->mfu))
+        snprintf(mfu, sizeof mfu, " MFU: %.2f%% |", 100.0 * m->mfu);
+    if (!isnan(m->hfu))
+        snprintf(hfu, sizeof hfu, " HFU: %.2f%% |", 100.0 * m->hfu);
     snprintf(text, LOG_LINE_SIZE,
              " iteration %8ld/%8ld | consumed samples: %12ld | consumed tokens: %12ld |"
              " elapsed time per iteration (s): %.2f | learning rate: %.3E | global batch size: %5d |"
              " lm loss: %.6E |%s loss scale: %.1f | grad norm: %.3f | num zeros: 0.0 |"
              " number of skipped iterations: %3d | number of nan iterations: %3d |"
              " samples per second: %.3f | TFLOPs: %.2f |%s%s",
-             line->step, line->steps, line->consumed_samples, line->consumed_tokens, line->step_seconds, line->lr,
-             line->global_batch, line->loss, order, line->loss_scale, line->grad_norm, line->skipped, line->nans,
-             line->samples_per_second, line->tflops, mfu, hfu);
+             m->step, line->steps, m->consumed_samples, line->consumed_tokens, m->step_seconds, m->lr,
+             line->global_batch, unsigned_nan(m->loss), order, m->loss_scale, unsigned_nan(m->grad_norm), line->skipped,
+             line->nans, line->global_batch / m->step_seconds, m->tflops, mfu, hfu);
 }
 
 const char *units_count(char buf[UNITS_SIZE], double value)

@@ -12,17 +12,9 @@
 
 #include <stdbool.h>
 
-#define PROGRESS_SIZE 1024 /* more than any line has */
+#include "trainer/report/metrics.h"
 
-struct progress {
-    long step;
-    long steps;               /* of the whole run; 0: unknown, no bar and no ETA */
-    double loss;              /* NaN is shown */
-    double tokens_per_second; /* NaN here and below: not shown */
-    double mfu;               /* 0 to 1 */
-    double eta_seconds;
-    int ranks; /* 0: not shown */
-};
+#define PROGRESS_SIZE 1024 /* more than any line has */
 
 /* The capabilities of the user's terminal. Call setlocale(LC_CTYPE, "") first. */
 struct terminal {
@@ -34,9 +26,13 @@ struct terminal {
 
 struct terminal terminal_inspect(int fd);
 
-/* Writes the line, without a newline, at most `columns` wide; without a bar if the terminal is not live. */
+/*
+ * Writes the line, without a newline, at most `columns` wide; without a bar if the terminal is not live. steps: of the
+ * whole run; 0: unknown, no bar and no ETA. eta: seconds. Of these and of the step what is NaN is not shown, except for
+ * the loss, and world 0.
+ */
 void progress_line(char line[PROGRESS_SIZE], int columns, const struct terminal *terminal,
-                   const struct progress *progress);
+                   const struct metrics_step *step, long steps, double eta);
 
 /*
  * ---- elsewhere: the log line, in exactly the format of BigScience's Megatron-DeepSpeed, so that scripts for those
@@ -47,25 +43,20 @@ void progress_line(char line[PROGRESS_SIZE], int columns, const struct terminal 
 
 /* Means and counts are over the steps since the previous line. */
 struct log_line {
-    long step, steps; /* "iteration step/steps" */
-    long consumed_samples;
+    struct metrics_step mean; /* step and consumed_samples are the last; loss is that of a BERT's tokens */
+    long steps;               /* "iteration step/steps" */
     long consumed_tokens;
-    double step_seconds; /* mean */
-    double lr;
     int global_batch; /* samples a step */
-    double loss;      /* mean; of a BERT's tokens */
     bool bert;
-    double order_loss; /* of a BERT's sentence order */
-    double loss_scale;
-    double grad_norm;
     int skipped; /* steps without an update */
     int nans;    /* steps whose loss was not finite */
-    double samples_per_second;
-    double tflops;   /* of one rank, by Megatron's formula */
-    double mfu, hfu; /* 0 to 1. Not in Megatron's line, so they come last; left out if NaN */
 };
 
-/* Writes the line, without a newline, cut to the buffer. "num zeros" is always 0: they are not counted. */
+/* The same number, which prints "nan" and not "-nan". */
+double unsigned_nan(double x);
+
+/* Writes the line, without a newline, cut to the buffer. "num zeros" is always 0: they are not counted. MFU and HFU are
+ * not in Megatron's line, so they come last; they are left out if NaN. */
 void log_line_format(char text[LOG_LINE_SIZE], const struct log_line *line);
 
 /* ---- numbers for people; each function returns buf ---- */
