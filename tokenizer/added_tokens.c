@@ -111,15 +111,8 @@ static void take_space(const struct added_token *token, const char *text, size_t
 
 static int add_match(struct added_matches *found, int token, size_t begin, size_t end, struct error *err)
 {
-    if (found->count == found->room) {
-        size_t room = 2 * found->room + 16;
-        struct added_match *grown = reallocarray(found->matches, room, sizeof *grown);
-
-        if (!grown)
-            return error_set(err, CODE_IO, "out of memory for added tokens in a text");
-        found->matches = grown;
-        found->room = room;
-    }
+    if (error_reserve(&found->matches, &found->room, found->count, 1, sizeof *found->matches, err) < 0)
+        return -1;
     found->matches[found->count++] = (struct added_match){token, begin, end};
     return 0;
 }

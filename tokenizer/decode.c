@@ -51,7 +51,7 @@ static size_t open_character(const char *text, size_t bytes)
 }
 
 int tokenizer_decode(const struct tokenizer *tokenizer, struct decode_state *state, const int32_t *ids, size_t count,
-                     unsigned flags, struct text_list *text, struct error *err)
+                     bool more, struct text_list *text, struct error *err)
 {
     size_t begin = text->count, held;
 
@@ -64,12 +64,10 @@ int tokenizer_decode(const struct tokenizer *tokenizer, struct decode_state *sta
         if (!tokenizer_token(tokenizer, ids[i], &bytes))
             return error_set(err, CODE_DATA, "token %d is not in the vocabulary, which has the ids 0 to %d",
                              (int)ids[i], (int)tokenizer->table.size - 1);
-        if ((flags & DECODE_PLAIN) && tokenizer_is_special(tokenizer, ids[i]))
-            continue;
         if (append_token(tokenizer, state, ids[i], text, err) < 0)
             return -1;
     }
-    held = flags & DECODE_MORE && text->count > begin ? open_character(text->text + begin, text->count - begin) : 0;
+    held = more && text->count > begin ? open_character(text->text + begin, text->count - begin) : 0;
     text->count -= held;
     if (held > 0)
         memcpy(state->bytes, text->text + text->count, held);

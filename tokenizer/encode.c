@@ -215,23 +215,18 @@ static int encode_part(struct encoder *encoder, const char *text, size_t bytes, 
 int tokenizer_normalize(const struct tokenizer *tokenizer, const char **text, size_t *bytes, struct text_list *room,
                         struct error *err)
 {
-    char *form = NULL;
-    size_t form_bytes;
+    int changed = 0;
 
     room->count = 0;
-    if (tokenizer->nfc && unicode_nfc(*text, *bytes, &form, &form_bytes, err) < 0)
-        return -1;
-    if (form) {
-        free(room->text);
-        *room = (struct text_list){.text = form, .count = form_bytes, .room = form_bytes};
-    }
-    if (tokenizer->kind == KIND_WORDPIECE && wordpiece_normalize(tokenizer, *text, *bytes, room, err) < 0)
-        return -1;
-    if (form || tokenizer->kind == KIND_WORDPIECE) {
+    if (tokenizer->kind == KIND_WORDPIECE)
+        changed = wordpiece_normalize(tokenizer, *text, *bytes, room, err) < 0 ? -1 : 1;
+    else if (tokenizer->nfc)
+        changed = unicode_nfc(*text, *bytes, room, err);
+    if (changed > 0) {
         *text = room->text;
         *bytes = room->count;
     }
-    return 0;
+    return changed < 0 ? -1 : 0;
 }
 
 /* A part without raw added tokens: normalization, and the added tokens that are found after it. */
@@ -246,7 +241,7 @@ static int encode_normalized(struct encoder *encoder, const char *text, size_t b
         return -1;
     if (bytes == 0)
         return 0;
-    result = added_find(&tokenizer->normalized, text, bytes, flags & ENCODE_PLAIN, &encoder->normalized, err);
+    result = added_find(&tokenizer->normalized, text, bytes, flags & ENCODE_ORDINARY, &encoder->normalized, err);
     for (size_t i = 0; i < encoder->normalized.count && result == 0; i++) {
         struct added_match match = encoder->normalized.matches[i];
 
@@ -272,7 +267,7 @@ int encoder_encode(struct encoder *encoder, const char *text, size_t bytes, unsi
         return error_set(err, CODE_DATA,
                          "a text of %zu bytes has no place to cut it: at most %zu can be encoded at once", bytes,
                          ENCODE_MOST);
-    result = added_find(&tokenizer->raw, text, bytes, flags & ENCODE_PLAIN, &encoder->raw, err);
+    result = added_find(&tokenizer->raw, text, bytes, flags & ENCODE_ORDINARY, &encoder->raw, err);
     for (size_t i = 0; i < encoder->raw.count && result == 0; i++) {
         struct added_match match = encoder->raw.matches[i];
 

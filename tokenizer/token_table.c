@@ -3,32 +3,14 @@
 
 #include <stdlib.h>
 
-/* *items, of `room` items of `size` bytes, with room for at least `needed`. */
-static int grow_array(void **items, size_t *room, size_t needed, size_t size, struct error *err)
-{
-    size_t more = *room + *room / 2 + 64;
-    void *grown;
-
-    if (needed <= *room)
-        return 0;
-    if (more < needed)
-        more = needed;
-    grown = reallocarray(*items, more, size);
-    if (!grown)
-        return error_set(err, CODE_IO, "out of memory for %zu tokens or bytes of text", more);
-    *items = grown;
-    *room = more;
-    return 0;
-}
-
 int token_list_reserve(struct token_list *list, size_t more, struct error *err)
 {
-    return grow_array((void **)&list->ids, &list->room, list->count + more, sizeof *list->ids, err);
+    return error_reserve(&list->ids, &list->room, list->count, more, sizeof *list->ids, err);
 }
 
 int text_list_append(struct text_list *list, const char *text, size_t bytes, struct error *err)
 {
-    if (grow_array((void **)&list->text, &list->room, list->count + bytes, 1, err) < 0)
+    if (error_reserve(&list->text, &list->room, list->count, bytes + 1, 1, err) < 0)
         return -1;
     if (bytes > 0)
         memcpy(list->text + list->count, text, bytes);
@@ -77,7 +59,6 @@ static int grow_slots(struct token_table *table, struct error *err)
 
 int token_table_add(struct token_table *table, int64_t id, const char *bytes, size_t count, struct error *err)
 {
-    size_t room = (size_t)table->entries_room;
     int32_t *slot;
 
     if (id < 0 || id >= TOKENS_MOST)
@@ -86,10 +67,9 @@ int token_table_add(struct token_table *table, int64_t id, const char *bytes, si
         return error_set(err, CODE_DATA, "two tokens have the id %lld", (long long)id);
     if (table->used + count > UINT32_MAX)
         return error_set(err, CODE_DATA, "the tokens have more than 4 GiB of text");
-    if (grow_array((void **)&table->bytes, &table->room, table->used + count + 1, 1, err) < 0 ||
-        grow_array((void **)&table->entries, &room, (size_t)id + 1, sizeof *table->entries, err) < 0)
+    if (error_reserve(&table->bytes, &table->room, table->used, count + 1, 1, err) < 0 ||
+        error_reserve(&table->entries, &table->entries_room, 0, (size_t)id + 1, sizeof *table->entries, err) < 0)
         return -1;
-    table->entries_room = (int32_t)room;
     if ((!table->slots || (uint32_t)table->known >= table->mask / 2) && grow_slots(table, err) < 0)
         return -1;
     for (; table->size <= id; table->size++)

@@ -48,11 +48,6 @@ int32_t tokenizer_special(const struct tokenizer *tokenizer, enum special_token 
     return tokenizer->special[special];
 }
 
-bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id)
-{
-    return id >= 0 && id < tokenizer->table.size && (tokenizer->table.entries[id].flags & TOKEN_SPECIAL);
-}
-
 /* Whether files of byte-level BPE write the text as it is. */
 static bool is_shown(const char *text)
 {

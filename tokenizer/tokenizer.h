@@ -97,8 +97,13 @@ const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id, size_
  */
 int32_t tokenizer_special(const struct tokenizer *tokenizer, enum special_token special);
 
-/* True if decoding leaves this token out on request (DECODE_PLAIN): it is special or controls the model. */
-bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
+/* Text that grows; begins as {0}. free(text). There is always room for one byte more. */
+struct text_list {
+    char *text;
+    size_t count, room;
+};
+
+int text_list_append(struct text_list *list, const char *text, size_t bytes, struct error *err);
 
 /* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
@@ -116,7 +121,7 @@ void encoder_destroy(struct encoder *encoder);
 
 enum {
     ENCODE_CONTINUES = 1, /* the text is not the beginning of a document, but follows a piece of it */
-    ENCODE_PLAIN = 2,     /* special tokens in the text ("<|endoftext|>") are text, as in tiktoken's encode_ordinary */
+    ENCODE_ORDINARY = 2,  /* special tokens in the text ("<|endoftext|>") are text, as in tiktoken's encode_ordinary */
 };
 
 #define ENCODE_MOST ((size_t)1 << 30) /* bytes in one call */
@@ -149,23 +154,13 @@ struct decode_state {
     char bytes[4]; /* the beginning of a character, until its other bytes come */
 };
 
-/* Grows as needed; begins as {0}. free(text). */
-struct text_list {
-    char *text;
-    size_t count, room;
-};
-
-enum {
-    DECODE_MORE = 1,  /* further ids follow: keep an incomplete UTF-8 character back */
-    DECODE_PLAIN = 2, /* leave out special tokens */
-};
-
 /*
- * Appends the text of tokens. With DECODE_MORE only whole characters are appended, so that each call's text can be
- * printed at once; other bytes that are not UTF-8 are appended as they are. CODE_DATA for an id without a token.
+ * Appends the text of tokens. If `more` follow, an incomplete character is kept for the next call, so that each call's
+ * text can be printed at once; other bytes that are not UTF-8 are appended as they are. CODE_DATA for an id without a
+ * token.
  */
 int tokenizer_decode(const struct tokenizer *tokenizer, struct decode_state *state, const int32_t *ids, size_t count,
-                     unsigned flags, struct text_list *text, struct error *err);
+                     bool more, struct text_list *text, struct error *err);
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 

@@ -158,14 +158,15 @@ static int read_sources(struct saved_files *saved, const char *path, struct erro
     return 0;
 }
 
-/* Whether the folder has these files and no other of a tokenizer. "bytes" has no folder. */
-static bool has_saved(struct saved_files *saved, const char *dir)
+/* 1 if the folder has these files and no other of a tokenizer, else 0. "bytes" has no folder. */
+static int has_saved(struct saved_files *saved, const char *dir, struct error *err)
 {
     char path[TOKENIZER_PATH], **names;
     size_t count;
     bool same = list_files(dir, &names, &count, NULL) == 0 && (saved->count > 0 || access(dir, F_OK) < 0);
     int found = 0;
 
+    (void)err;
     for (size_t i = 0; i < count && same; i++) {
         const struct saved_file *file = find_saved(saved, names[i]);
         size_t size = 0;
@@ -216,7 +217,7 @@ static int write_synced(const char *path, const char *bytes, size_t size, struct
 }
 
 /* A file in a folder of templates makes the folder. */
-static int write_files(const struct saved_files *saved, const char *dir, struct error *err)
+static int write_files(struct saved_files *saved, const char *dir, struct error *err)
 {
     char path[TOKENIZER_PATH];
 
@@ -237,7 +238,7 @@ static int write_files(const struct saved_files *saved, const char *dir, struct 
 }
 
 /* Makes the folder `name` of one beside it, which no one uses while it is incomplete. */
-static int make_folder(const struct saved_files *saved, const char *name, struct error *err)
+static int make_folder(struct saved_files *saved, const char *name, struct error *err)
 {
     char temporary[TOKENIZER_PATH], inside[TOKENIZER_PATH];
 
@@ -267,18 +268,25 @@ static int save_files(struct saved_files *saved, const char *dir, struct error *
     while (length > 1 && dir[length - 1] == '/')
         length--;
     snprintf(name, sizeof name, "%.*s", (int)length, dir);
-    return has_saved(saved, name) ? 0 : make_folder(saved, name, err);
+    return has_saved(saved, name, err) ? 0 : make_folder(saved, name, err);
 }
 
-int tokenizer_save(const char *path, const char *dir, struct error *err)
+/* Calls `use` with the files of a tokenizer. */
+static int use_sources(const char *path, const char *dir,
+                       int (*use)(struct saved_files *saved, const char *dir, struct error *err), struct error *err)
 {
     struct saved_files saved;
     int result = read_sources(&saved, path, err);
 
     if (result == 0)
-        result = save_files(&saved, dir, err);
+        result = use(&saved, dir, err);
     free_saved(&saved);
     return result;
+}
+
+int tokenizer_save(const char *path, const char *dir, struct error *err)
+{
+    return use_sources(path, dir, save_files, err);
 }
 
 int tokenizer_save_model(char *model, size_t bytes, const char *dir, struct error *err)
@@ -290,22 +298,13 @@ int tokenizer_save_model(char *model, size_t bytes, const char *dir, struct erro
 
 int tokenizer_is_saved(const char *path, const char *dir, bool *same, struct error *err)
 {
-    struct saved_files saved;
-    int result = read_sources(&saved, path, err);
+    int result = use_sources(path, dir, has_saved, err);
 
-    if (result == 0)
-        *same = has_saved(&saved, dir);
-    free_saved(&saved);
-    return result;
+    *same = result > 0;
+    return result < 0 ? -1 : 0;
 }
 
 int tokenizer_copy(const char *path, const char *dir, struct error *err)
 {
-    struct saved_files saved;
-    int result = read_sources(&saved, path, err);
-
-    if (result == 0)
-        result = write_files(&saved, dir, err);
-    free_saved(&saved);
-    return result;
+    return use_sources(path, dir, write_files, err);
 }

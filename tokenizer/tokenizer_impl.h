@@ -56,7 +56,8 @@ struct token_table {
     char *bytes;
     size_t used, room;
     struct token_entry *entries; /* [size]; an id without token has no flags */
-    int32_t size, entries_room, known;
+    size_t entries_room;
+    int32_t size, known;
     int32_t *slots; /* open addressing by hash_bytes: an id, or -1 */
     uint32_t mask;
 };
@@ -242,7 +243,5 @@ bool wordpiece_cuts(const struct tokenizer *tokenizer, uint32_t behind);
 
 /* Appends the text that decoding makes of a piece: a blank for each U+2581, or the byte that "<0x0A>" names. */
 int append_piece(struct text_list *list, const char *piece, size_t bytes, bool is_byte, struct error *err);
-
-int text_list_append(struct text_list *list, const char *text, size_t bytes, struct error *err);
 
 #endif

@@ -91,8 +91,8 @@ int utf8_write(uint32_t code, char *out)
     return (int)utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)out);
 }
 
-/* The end of the run of valid characters that begins at text; *composed tells whether it is in NFC for certain. */
-static const uint8_t *valid_run(const uint8_t *text, const uint8_t *end, int *composed)
+/* The end of the run of valid characters that begins at text; *composed becomes false if it may not be in NFC. */
+static const uint8_t *valid_run(const uint8_t *text, const uint8_t *end, bool *composed)
 {
     uint32_t code;
 
@@ -102,63 +102,41 @@ static const uint8_t *valid_run(const uint8_t *text, const uint8_t *end, int *co
         if (code == REPLACEMENT && length == 1)
             break;
         if (code >= 0x300)
-            *composed = 0;
+            *composed = false;
         text += length;
     }
     return text;
 }
 
-static int append_run(char **out, size_t *used, const void *text, size_t bytes, int composed)
+static int append_composed(struct text_list *out, const uint8_t *text, size_t bytes, struct error *err)
 {
     utf8proc_uint8_t *form = NULL;
-    utf8proc_ssize_t length = (utf8proc_ssize_t)bytes;
-    char *grown;
+    utf8proc_ssize_t length = utf8proc_map(text, (utf8proc_ssize_t)bytes, &form, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    int result = length < 0 ? error_set(err, CODE_IO, "out of memory for the normal form of %zu bytes", bytes)
+                            : text_list_append(out, (const char *)form, (size_t)length, err);
 
-    if (!composed && bytes > 0) {
-        length = utf8proc_map(text, (utf8proc_ssize_t)bytes, &form, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-        if (length < 0)
-            return -1;
-        text = form;
-    }
-    grown = realloc(*out, *used + (size_t)length + 1);
-    if (grown) {
-        *out = grown;
-        memcpy(grown + *used, text, (size_t)length);
-        *used += (size_t)length;
-    }
     free(form);
-    return grown ? 0 : -1;
+    return result;
 }
 
-int unicode_nfc(const char *text, size_t bytes, char **out, size_t *out_bytes, struct error *err)
+int unicode_nfc(const char *text, size_t bytes, struct text_list *out, struct error *err)
 {
-    const uint8_t *at = (const uint8_t *)text, *end = at + bytes;
-    int composed = 1;
-    uint32_t code;
+    const uint8_t *at = (const uint8_t *)text, *end = at + bytes, *stop = at;
 
-    *out = NULL;
-    *out_bytes = 0;
-    for (const uint8_t *p = at; p < end && composed; p += utf8_next(p, end, &code))
-        composed = *p < 0xcc; /* U+0300 begins with that byte */
-    if (composed)
+    while (stop < end && *stop < 0xcc) /* U+0300 begins with that byte */
+        stop++;
+    if (stop == end)
         return 0;
-    while (at < end) {
-        const uint8_t *stop;
+    for (; at < end; at = stop) {
+        bool composed = true;
 
-        composed = 1;
         stop = valid_run(at, end, &composed);
-        if (stop == at) { /* bytes that are not UTF-8 */
-            stop++;
-            composed = 1;
-        }
-        if (append_run(out, out_bytes, at, (size_t)(stop - at), composed) < 0) {
-            free(*out);
-            *out = NULL;
-            return error_set(err, CODE_IO, "out of memory for the normal form of %zu bytes", bytes);
-        }
-        at = stop;
+        stop += stop == at; /* a byte that is not UTF-8 */
+        if ((composed ? text_list_append(out, (const char *)at, (size_t)(stop - at), err)
+                      : append_composed(out, at, (size_t)(stop - at), err)) < 0)
+            return -1;
     }
-    return 0;
+    return 1;
 }
 
 int unicode_decompose(uint32_t code, int32_t out[4])

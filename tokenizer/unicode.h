@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "tokenizer/tokenizer.h"
 
 /* Each code point has exactly one of the first four. */
 enum {
@@ -86,11 +86,9 @@ int utf8_previous(const uint8_t *begin, const uint8_t *text, uint32_t *code);
 /* Writes a code point, at most 4 bytes. Returns their number. */
 int utf8_write(uint32_t code, char *out);
 
-/*
- * Text in normal form NFC, with invalid bytes kept. *out is malloc'ed, and NULL if the text is in that form as far as a
- * quick look shows. CODE_IO when out of memory.
- */
-int unicode_nfc(const char *text, size_t bytes, char **out, size_t *out_bytes, struct error *err);
+/* Appends a text in normal form NFC, with invalid bytes kept, and returns 1; or 0 if a quick look shows that the text is
+ * in that form. -1 with CODE_IO when out of memory. */
+int unicode_nfc(const char *text, size_t bytes, struct text_list *out, struct error *err);
 
 /* The canonical decomposition (NFD) of a code point: 1 to 4 code points, Hangul too. Returns their number. */
 int unicode_decompose(uint32_t code, int32_t out[4]);

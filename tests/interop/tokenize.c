@@ -8,7 +8,7 @@
  * A file is a sequence of texts (uint32 bytes, then the bytes) or of ids (uint32 count, then int32 ids). With WINDOW
  * each text is encoded in pieces: blocks of WINDOW bytes (more, where there is no cut) are cut with tokenizer_cut, and
  * two encoders take turns; ids are decoded WINDOW at a time, and no part may end in the middle of a character.
- * `plain` is ENCODE_PLAIN or DECODE_PLAIN.
+ * `plain` is ENCODE_ORDINARY.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,9 +56,9 @@ static int decode_pieces(const struct task *task, const int32_t *ids, size_t cou
 
     do {
         size_t piece = count < window ? count : window, before = text->count;
-        unsigned more = piece < count ? DECODE_MORE : 0;
+        bool more = piece < count;
 
-        if (tokenizer_decode(task->tokenizer, &state, ids, piece, task->flags | more, text, &err) < 0)
+        if (tokenizer_decode(task->tokenizer, &state, ids, piece, more, text, &err) < 0)
             return -1;
         if (more && text->count > before && ((unsigned char)text->text[text->count - 1] & 0xc0) == 0xc0)
             return error_set(&err, CODE_INTERNAL, "a part of the text ends with the first byte of a character");

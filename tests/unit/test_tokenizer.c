@@ -312,7 +312,7 @@ static void decoding_gives_the_text_whatever_its_bytes(void **state)
         assert_memory_equal(whole.text, text, bytes);
         decode = (struct decode_state){0};
         for (size_t i = 0; i < ids.count; i++) {
-            unsigned more = i + 1 < ids.count ? DECODE_MORE : 0;
+            bool more = i + 1 < ids.count;
 
             assert_int_equal(tokenizer_decode(tokenizer, &decode, ids.ids + i, 1, more, &parts, &err), 0);
             if (more && parts.count > 0) /* what is there can be printed: no first byte without the others */
@@ -411,17 +411,15 @@ static void added_tokens_are_found_as_their_flags_say(void **state)
     assert_int_equal(tokenizer_size(tokenizer), 269);
     expect_ids(tokenizer, "a\t\ta", 0, "97 268 97"); /* the first takes the second with it */
     expect_ids(tokenizer, "a<|end|>a", 0, "97 264 97");
-    expect_ids(tokenizer, "<|end|>", ENCODE_PLAIN, "60 124 101 110 100 124 62");
+    expect_ids(tokenizer, "<|end|>", ENCODE_ORDINARY, "60 124 101 110 100 124 62");
     expect_ids(tokenizer, "a <m>\n a", 0, "97 265 97");
     expect_ids(tokenizer, "<m>x", 0, "267");
     expect_ids(tokenizer, "one, ones", 0, "266 44 32 111 110 101 115");
     expect_ids(tokenizer, "\xc3\xa9one", 0, "195 169 111 110 101");
-    assert_true(tokenizer_is_special(tokenizer, 264));
-    assert_false(tokenizer_is_special(tokenizer, 265));
     tokenizer_close(tokenizer);
 }
 
-static void special_tokens_are_left_out_on_request(void **state)
+static void special_tokens_are_decoded(void **state)
 {
     struct tokenizer *tokenizer = open_json(make_tokenizer_json());
     int32_t ids[] = {258, 264, 265};
@@ -429,10 +427,9 @@ static void special_tokens_are_left_out_on_request(void **state)
     struct text_list text = {0};
 
     (void)state;
-    assert_int_equal(tokenizer_decode(tokenizer, &decode, ids, 2, DECODE_PLAIN, &text, &err), 0);
     assert_int_equal(tokenizer_decode(tokenizer, &decode, ids, 2, 0, &text, &err), 0);
-    assert_int_equal(text.count, 13);
-    assert_memory_equal(text.text, "thethe<|end|>", 13);
+    assert_int_equal(text.count, 10);
+    assert_memory_equal(text.text, "the<|end|>", 10);
     assert_int_equal(tokenizer_decode(tokenizer, &decode, ids, 3, 0, &text, &err), -1);
     assert_string_equal(err.text, "token 265 is not in the vocabulary, which has the ids 0 to 264");
     free(text.text);
@@ -673,7 +670,7 @@ static void pairs_of_files_give_the_same_tokenizer(void **state)
     tokenizer = tokenizer_open(file_path("gpt2-merges.txt"), &err);
     assert_non_null(tokenizer);
     expect_ids(tokenizer, "<|endoftext|>", 0, "264");
-    expect_ids(tokenizer, "<|endoftext|>", ENCODE_PLAIN, "60 124 101 110 100 111 102 116 101 120 116 124 62");
+    expect_ids(tokenizer, "<|endoftext|>", ENCODE_ORDINARY, "60 124 101 110 100 111 102 116 101 120 116 124 62");
     tokenizer_close(tokenizer);
     unlink(file_path("special_tokens_map.json"));
 
@@ -684,7 +681,7 @@ static void pairs_of_files_give_the_same_tokenizer(void **state)
     tokenizer = tokenizer_open(file_path("gpt2-merges.txt"), &err);
     assert_non_null(tokenizer);
     expect_ids(tokenizer, "a<sep>the", 0, "97 265 258");
-    expect_ids(tokenizer, "the", ENCODE_PLAIN, "116 257");
+    expect_ids(tokenizer, "the", ENCODE_ORDINARY, "116 257");
     tokenizer_close(tokenizer);
     unlink(file_path("special_tokens_map.json"));
     write_file("added_tokens.json", "{\"<|endoftext|>\": 264, \"<x>\": 266}");
@@ -715,7 +712,7 @@ static void wordpiece_is_berts(void **state)
 {
     char text[300] = "the ";
     struct tokenizer *tokenizer = tokenizer_open(write_file("vocab.txt", words), &err);
-    int32_t ids[] = {2, 5, 6, 7, 8, 12, 3};
+    int32_t ids[] = {5, 6, 7, 8, 12};
     struct decode_state decode = {0};
     struct text_list decoded = {0};
 
@@ -728,7 +725,7 @@ static void wordpiece_is_berts(void **state)
     expect_ids(tokenizer, "caf\xc3\xa9 Caf\xc3\xa9 cafe\xcc\x81", 0, "9 9 9");
     expect_ids(tokenizer, "\xe4\xb8\xad\xe6\x96\x87the", 0, "10 11 12");
     expect_ids(tokenizer, "[CLS]un[MASK]", 0, "2 5 4");
-    expect_ids(tokenizer, "[CLS]", ENCODE_PLAIN, "1 1 1");
+    expect_ids(tokenizer, "[CLS]", ENCODE_ORDINARY, "1 1 1");
     expect_ids(tokenizer, "unknown the", 0, "1 12");
     expect_ids(tokenizer, "t\xffhe t\xef\xbf\xbdhe t\x01he", 0, "12 12 12");
     memset(text + 4, 'x', 100);
@@ -736,7 +733,7 @@ static void wordpiece_is_berts(void **state)
     for (int i = 0; i < 34; i++)
         memcpy(text + 4 + 3 * i, "the", 3);
     expect_ids(tokenizer, text, 0, "12 1"); /* 102 characters, and "##the" is no token anyway */
-    assert_int_equal(tokenizer_decode(tokenizer, &decode, ids, 7, DECODE_PLAIN, &decoded, &err), 0);
+    assert_int_equal(tokenizer_decode(tokenizer, &decode, ids, 5, false, &decoded, &err), 0);
     assert_int_equal(decoded.count, 15);
     assert_memory_equal(decoded.text, "unaffable , the", 15);
     free(decoded.text);
@@ -841,7 +838,7 @@ int main(void)
         cmocka_unit_test(decoding_gives_the_text_whatever_its_bytes),
         cmocka_unit_test(ids_do_not_depend_on_cuts),
         cmocka_unit_test(added_tokens_are_found_as_their_flags_say),
-        cmocka_unit_test(special_tokens_are_left_out_on_request),
+        cmocka_unit_test(special_tokens_are_decoded),
         cmocka_unit_test(broken_utf8_is_kept_and_splits_like_a_sign),
         cmocka_unit_test(options_of_tokenizer_json),
         cmocka_unit_test(split_patterns_that_mean_something_else_are_refused),

@@ -150,7 +150,7 @@ static int print_document(struct decoding *d, uint64_t document, struct error *e
             return -1;
         at += count;
         d->text.count = 0;
-        if (tokenizer_decode(d->tokenizer, &state, chunk, count, at < end ? DECODE_MORE : 0, &d->text, err) < 0)
+        if (tokenizer_decode(d->tokenizer, &state, chunk, count, at < end, &d->text, err) < 0)
             return error_prefix(err, "%s, document %" PRIu64, d->prefix, document);
         fwrite(d->text.text, 1, d->text.count, stdout);
     }

@@ -109,11 +109,7 @@ static int take_escape(struct json_scan *scan, struct text_list *text)
     } else {
         return refuse_json(scan, "an unknown escape after \\");
     }
-    if (text) {
-        memcpy(text->text + text->count, out, count); /* take_string made room for 4 */
-        text->count += count;
-    }
-    return 0;
+    return text ? text_list_append(text, out, count, scan->err) : 0;
 }
 
 /* The string whose quote is at scan->at; `text` may be NULL. The line is UTF-8 already. */
@@ -127,13 +123,8 @@ static int take_string(struct json_scan *scan, struct text_list *text)
 
         while (scan->at < scan->end && *scan->at != '"' && *scan->at != '\\' && (uint8_t)*scan->at >= ' ')
             scan->at++;
-        if (text &&
-            error_reserve(&text->text, &text->room, text->count, (size_t)(scan->at - begin) + 4, 1, scan->err) < 0)
+        if (text && text_list_append(text, begin, (size_t)(scan->at - begin), scan->err) < 0)
             return -1;
-        if (text) {
-            memcpy(text->text + text->count, begin, (size_t)(scan->at - begin));
-            text->count += (size_t)(scan->at - begin);
-        }
         if (scan->at == scan->end)
             return refuse_json(scan, "");
         if (*scan->at == '"') {

@@ -59,15 +59,13 @@ size_t sentences_next(struct sentences *s, const char *bytes, size_t count, bool
 
 int parcel_add(struct parcel *parcel, const struct text_piece *piece, const char *text, struct error *err)
 {
-    struct text_list *all = &parcel->text;
+    size_t at = parcel->text.count;
 
     if (error_reserve(&parcel->pieces, &parcel->piece_room, parcel->piece_count, 1, sizeof *piece, err) < 0 ||
-        error_reserve(&all->text, &all->room, all->count, piece->bytes + 1, 1, err) < 0)
+        text_list_append(&parcel->text, text, piece->bytes, err) < 0)
         return -1;
     parcel->pieces[parcel->piece_count] = *piece;
-    parcel->pieces[parcel->piece_count++].at = all->count;
-    memcpy(all->text + all->count, text, piece->bytes);
-    all->count += piece->bytes;
+    parcel->pieces[parcel->piece_count++].at = at;
     return 0;
 }
 
@@ -171,10 +169,8 @@ static int clean_text(struct parcel_worker *worker, struct parcel *parcel, const
             zero = find_zero(text + at, end); /* once for each zero: texts of 64 MiB may have many bad places */
         good = (size_t)(zero - (text + at));
         good = utf8 ? text_utf8_end(text + at, good) : good;
-        if (error_reserve(&clean->text, &clean->room, clean->count, good + 1, 1, err) < 0)
+        if (text_list_append(clean, text + at, good, err) < 0)
             return -1;
-        memcpy(clean->text + clean->count, text + at, good);
-        clean->count += good;
         place.line += text_lines(text + at, good);
         at += good;
         if (at == piece->bytes)
@@ -248,7 +244,7 @@ static int encode_run(struct parcel_worker *worker, struct parcel *parcel, const
 
     if (encoding->tokenizer) {
         worker->ids.count = 0;
-        if (encoder_encode(worker->encoder, text, bytes, ENCODE_PLAIN | (continues ? ENCODE_CONTINUES : 0),
+        if (encoder_encode(worker->encoder, text, bytes, ENCODE_ORDINARY | (continues ? ENCODE_CONTINUES : 0),
                            &worker->ids, err) < 0)
             return -1;
         count = worker->ids.count;

@@ -245,7 +245,7 @@ static int print_tokens(struct generator *g, const int32_t *ids, size_t count, b
         for (size_t i = 0; i < count; i++)
             printf(" %d", ids[i]);
     else
-        result = tokenizer_decode(g->tokenizer, &g->decoding, ids, count, more ? DECODE_MORE : 0, &text, err);
+        result = tokenizer_decode(g->tokenizer, &g->decoding, ids, count, more, &text, err);
     if (result == 0)
         result = print_text(text.text, text.count, err);
     free(text.text);
