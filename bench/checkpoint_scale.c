@@ -231,7 +231,7 @@ static void list_pieces(const struct units *units, const struct mesh *mesh, int 
     *pieces = need((size_t)units->nunits * UNIT_MAX_TENSORS, sizeof **pieces);
     *npieces = 0;
     for (int u = 0; u < units->nunits; u++) {
-        size_t first, count = unit_shard(&units->units[u], mesh->dp, mesh_coords(mesh, rank).dp, &first);
+        size_t first, count = unit_shard(units->units[u].count, mesh->dp, mesh_coords(mesh, rank).dp, &first);
         size_t offsets[UNIT_MAX_TENSORS];
 
         *npieces += units_pieces(units, u, first, count, false, *pieces + *npieces, offsets);

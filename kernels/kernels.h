@@ -34,7 +34,7 @@
 #include "common/dtype.h"
 #include "common/error.h"
 #include "common/philox.h"
-#include "common/workspace.h"
+#include "common/workspace/workspace.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,7 @@
 #include "plan/schedule.h"
 
+#include <stdlib.h>
+
 /* A schedule being built. Forwards and backwards are each numbered in their own fixed order, by `slot`. */
 struct schedule_builder {
     struct schedule_entry *entries;
@@ -55,6 +57,17 @@ int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk
         most = held > most ? held : most;
     }
     return most;
+}
+
+int schedule_slots(int stage, int stages, int chunks, int chunk, int micro_batches)
+{
+    int few = stages * SCHEDULE_GROUPS, count = micro_batches < few ? micro_batches : few, slots = count;
+    struct schedule_entry *entries = calloc((size_t)count * (size_t)chunks * 2 + 1, sizeof *entries);
+
+    if (entries) /* else the upper bound */
+        slots = schedule_in_flight(entries, schedule_build(entries, stage, stages, count, chunks), chunk);
+    free(entries);
+    return slots > 0 ? slots : 1;
 }
 
 /* The part's work besides layers: embedding and head. */

@@ -1,4 +1,4 @@
-#include "trainer/rank_config.h"
+#include "trainer/choose_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

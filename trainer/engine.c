@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "trainer/choose_device.h"
 #include "trainer/data/blend.h"
-#include "trainer/rank_config.h"
 #include "trainer/watch/recorder.h"
 
 /* Each set of the validation data must have enough samples: a second round would count some twice. */
@@ -58,7 +58,7 @@ static int open_data(struct engine *e, struct error *err)
     recorder_phase("starting");
     e->batch = batch_create(&job->model, documents, most, err);
     e->feed = feed_create(e->dev, &job->model, documents, most, err);
-    e->micro_batches = error_calloc((size_t)e->config->most_micro_batches, sizeof *e->micro_batches, err);
+    e->micro_batches = error_calloc((size_t)e->config.most_micro_batches, sizeof *e->micro_batches, err);
     e->sample_losses = error_calloc((size_t)most + 1, sizeof *e->sample_losses, err);
     if (!e->batch || !e->feed || !e->micro_batches || !e->sample_losses)
         return -1;
@@ -80,9 +80,9 @@ static struct comm *split_group(struct engine *e, const char *label, enum comm_u
 static int split_world(struct engine *e, struct error *err)
 {
     const struct mesh *mesh = &e->mesh;
-    const struct mesh_coords *at = &e->config->coords;
+    const struct mesh_coords *at = &e->config.coords;
     int column = at->dp * mesh->tp + at->tp; /* of the pipeline */
-    bool tied = e->config->zero.tied;
+    bool tied = e->config.zero.tied;
 
     comm_label(e->world, "world");
     e->fabric = comm_fabric_create(e->world, e->dev, err);
@@ -101,18 +101,26 @@ static int split_world(struct engine *e, struct error *err)
 
 static int create_model(struct engine *e, struct error *err)
 {
-    struct rank_config *config = e->config;
+    const struct rank_config *config = &e->config;
     struct zero_comms comms = {.dp = e->dp, .tie = config->zero.tied ? e->tie : NULL, .world = e->world};
 
     /* Now and not in the first step, so that it is allocated before the other buffers and does not fragment memory. */
-    if (device_reserve_workspace(e->dev, rank_config_workspace(e->job, config, &e->traits), err) < 0 ||
-        tp_create(&e->tp_group, e->dev, e->tp, config->context.dtype, config->tp_scratch, err) < 0)
+    if (device_reserve_workspace(e->dev, rank_config_workspace(config), err) < 0 ||
+        tp_create(&e->tp_group, e->dev, e->tp, e->job->precision.compute, config->tp_scratch, err) < 0)
         return -1;
-    config->context.dev = e->dev;
-    config->context.k = device_kernels(e->dev);
-    config->context.tp = &e->tp_group;
-    e->zero = zero_create(e->dev, &comms, config->units, &config->zero, err);
-    e->model = e->zero ? model_create(&config->context, config->units, e->zero, &config->model, err) : NULL;
+    e->context = (struct context){
+        .dev = e->dev,
+        .k = device_kernels(e->dev),
+        .job = e->job,
+        .shape = &e->job->model,
+        .tp = &e->tp_group,
+        .tp_size = e->mesh.tp,
+        .dtype = e->job->precision.compute,
+        .logits_rows = config->sizes.logits_rows,
+        .discrete = config->sizes.discrete,
+    };
+    e->zero = zero_create(e->dev, &comms, e->units, &config->zero, err);
+    e->model = e->zero ? model_create(&e->context, e->units, e->zero, &config->model, err) : NULL;
     return e->model ? 0 : -1;
 }
 
@@ -168,10 +176,11 @@ struct engine *engine_create(const struct job *job, struct comm *world, struct e
     if (mesh_fit(&e->mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0)
         goto fail;
     if (open_device(e, err) < 0 ||
-        !(e->config = rank_config_create(job, &e->mesh, comm_rank(world), &e->traits, err)) ||
+        rank_config_set(&e->config, job, &e->mesh, comm_rank(world), &e->traits, err) < 0 ||
+        !(e->units = units_create(&job->model, &e->mesh, job->parallel.chunks, comm_rank(world), err)) ||
         split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
         goto fail;
-    e->pipeline = pipeline_create(job, e->up, e->down, e->model, e->zero, e->config->most_micro_batches, err);
+    e->pipeline = pipeline_create(job, e->up, e->down, e->model, e->zero, e->config.most_micro_batches, err);
     if (e->pipeline)
         return e;
 fail:
@@ -189,7 +198,7 @@ void engine_destroy(struct engine *e)
     zero_destroy(e->zero);
     tp_destroy(&e->tp_group);
     feed_destroy(e->feed);
-    rank_config_destroy(e->config);
+    units_destroy(e->units);
     blend_destroy(e->train);
     blend_destroy(e->valid);
     free(e->job_text);

@@ -19,7 +19,7 @@
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "trainer/data/batch.h"
-#include "trainer/rank_config.h"
+#include "plan/rank_config.h"
 #include "trainer/optim/optim.h"
 #include "trainer/pipeline.h"
 
@@ -37,7 +37,9 @@ struct engine {
     /* up, down: the stages of this rank's pipeline, for activations and for their gradients (pipeline.h) */
     struct comm *dp, *tp, *up, *down, *tie;
     struct mesh mesh;
-    struct rank_config *config;
+    struct rank_config config;
+    struct units *units;
+    struct context context;
     struct device *dev;
     struct device_traits traits; /* of dev */
     struct tp_group tp_group;

@@ -9,7 +9,8 @@
 #include "common/option.h"
 #include "trainer/comm/comm.h"
 #include "trainer/comm/launch.h"
-#include "trainer/rank_config.h"
+#include "plan/rank_config.h"
+#include "trainer/choose_device.h"
 #include "trainer/train.h"
 
 static const char usage[] =

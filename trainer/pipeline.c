@@ -27,17 +27,6 @@ struct pipeline {
     struct error error; /* the first failure */
 };
 
-int pipeline_slots(int pp_rank, int pp, int chunks, int chunk, int micro_batches)
-{
-    struct schedule_entry *entries = calloc((size_t)micro_batches * (size_t)chunks * 2 + 1, sizeof *entries);
-    int slots = micro_batches; /* the upper bound, if out of memory */
-
-    if (entries)
-        slots = schedule_in_flight(entries, schedule_build(entries, pp_rank, pp, micro_batches, chunks), chunk);
-    free(entries);
-    return slots > 0 ? slots : 1;
-}
-
 struct pipeline *pipeline_create(const struct job *job, struct comm *up, struct comm *down, struct model *model,
                                  struct zero *zero, int most_micro_batches, struct error *err)
 {

@@ -26,8 +26,4 @@ void pipeline_destroy(struct pipeline *pipeline);
 int pipeline_run(struct pipeline *pipeline, const struct micro_batch *micro_batches, int count,
                  const struct loss_factors *scales, struct losses *losses, struct error *err);
 
-/* Returns model_chunk.slots: the most micro-batches whose activations a chunk holds at once, in a step of
- * `micro_batches`. Pure. */
-int pipeline_slots(int pp_rank, int pp, int chunks, int chunk, int micro_batches);
-
 #endif

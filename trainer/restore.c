@@ -18,7 +18,7 @@ static int check_model(const struct engine *e, const struct ckpt *ckpt, struct e
     size_t count;
     const struct ckpt_tensor *theirs = ckpt_tensors(ckpt, &count);
 
-    const struct units *units = e->config->units;
+    const struct units *units = e->units;
 
     for (size_t i = 0; i < count && i < units->ntensors; i++) {
         const struct ckpt_tensor *ours = &units->tensors[i];
@@ -108,7 +108,7 @@ static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *m
     zero_clear(e->zero);
     device_wait(e->dev);
     /* All in one call: the checkpoint then reads and verifies each of its blocks once. */
-    result = ckpt_read_together(ckpt, node, e->config->units->tensors, e->config->units->ntensors, zero_kinds,
+    result = ckpt_read_together(ckpt, node, e->units->tensors, e->units->ntensors, zero_kinds,
                                 ZERO_KINDS, pieces, npieces, addresses, err);
 out:
     free(pieces);

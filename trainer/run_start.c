@@ -15,7 +15,8 @@
 #include "common/crc32c.h"
 #include "common/memory_limit.h"
 #include "trainer/optim/optim.h"
-#include "trainer/rank_config.h"
+#include "plan/rank_config.h"
+#include "trainer/choose_device.h"
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
 

@@ -169,7 +169,7 @@ static void log_stragglers(const struct run *run, const struct straggler *found,
 
 int run_stragglers(struct run *run, double own_seconds, struct error *err)
 {
-    struct rank_time own = {.group = (float)run->engine->config->coords.pp};
+    struct rank_time own = {.group = (float)run->engine->config.coords.pp};
     int world = comm_size(run->world);
     struct straggler *found;
     struct rank_time *times;

@@ -52,7 +52,7 @@ static struct micro_batch cut_batch(const struct batch *b, long begin, long coun
 static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int size, bool training,
                       struct step_work *work, struct loss_sums *sums, struct error *err)
 {
-    struct share share = rank_config_share(e->job, &e->mesh, e->config->coords.dp, size);
+    struct share share = rank_config_share(e->job, &e->mesh, e->config.coords.dp, size);
     long micro = e->job->batch.micro_batch;
     const struct batch *batch;
 
@@ -84,7 +84,7 @@ static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int
  * so only tp rank 0 adds it; losses.order is each rank's share. */
 static int sum_losses(struct engine *e, struct losses losses, struct loss_sums *sums, struct error *err)
 {
-    double all[] = {e->config->coords.tp == 0 ? losses.tokens : 0, losses.order};
+    double all[] = {e->config.coords.tp == 0 ? losses.tokens : 0, losses.order};
 
     comm_purpose(e->world, "loss", NULL);
     if (comm_sum_f64(e->world, all, 2, err) < 0)
@@ -97,7 +97,7 @@ static int sum_losses(struct engine *e, struct losses losses, struct loss_sums *
 /* All tp ranks of the last stage have the losses of its samples: the first one counts them. */
 static void add_to_sets(struct engine *e, const struct step_work *work, struct set_sums *sums)
 {
-    const struct mesh_coords *at = &e->config->coords;
+    const struct mesh_coords *at = &e->config.coords;
 
     if (at->pp != e->mesh.pp - 1 || at->tp != 0)
         return;

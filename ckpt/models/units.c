@@ -176,14 +176,6 @@ size_t unit_tensor_overlap(const struct unit_tensor *tensor, size_t first, size_
     return high > low ? high - low : 0;
 }
 
-size_t unit_shard(const struct unit *unit, int dp, int dp_rank, size_t *first)
-{
-    size_t count = unit->count / (size_t)dp;
-
-    *first = count * (size_t)dp_rank;
-    return count;
-}
-
 size_t units_pieces(const struct units *units, int unit, size_t first, size_t count, bool saving,
                     struct ckpt_piece *pieces, size_t *offsets)
 {
@@ -319,7 +311,7 @@ int units_rank_pieces(const struct model_shape *shape, const struct mesh *mesh, 
         return error_set(err, CODE_IO, "out of memory for the tensors of %d layers", shape->layers);
     }
     for (int u = 0; u < units->nunits; u++) {
-        size_t begin, count = unit_shard(&units->units[u], mesh->dp, mesh_coords(mesh, rank).dp, &begin);
+        size_t begin, count = unit_shard(units->units[u].count, mesh->dp, mesh_coords(mesh, rank).dp, &begin);
 
         *npieces += units_pieces(units, u, begin, count, true, *pieces + *npieces, offsets);
     }

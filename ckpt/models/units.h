@@ -21,7 +21,7 @@
 #include "ckpt/ckpt.h"
 #include "common/job.h"
 #include "common/mesh.h"
-#include "plan/units.h"
+#include "plan/tensors.h"
 
 /* One tensor's place in its unit: a box of the logical tensor, whose name and shape are in units->tensors[index]. */
 struct unit_tensor {
@@ -76,10 +76,6 @@ size_t units_largest_block(const struct units *units);
  * tensor's box, of the first one.
  */
 size_t unit_tensor_overlap(const struct unit_tensor *tensor, size_t first, size_t count, size_t *begin);
-
-/* A dp rank's shard of a unit's flat buffer: where it begins, and its elements. (A shard of a *checkpoint* is the file
- * with the pieces that one rank saves, of all its units.) */
-size_t unit_shard(const struct unit *unit, int dp, int dp_rank, size_t *first);
 
 /*
  * The parts of the logical tensors in elements [first, first + count) of a unit's flat buffer, as checkpoint pieces.

@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-#include "common/workspace_cpu.h"
+#include "common/workspace/workspace_cpu.h"
 #include "kernels/device.h"
 
 /* What vector/ offers, once for each instruction set. The members of `op` that are not vector code are NULL. */

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/workspace_cuda.h"
+#include "common/workspace/workspace_cuda.h"
 #include "kernels/device.h"
 #include "kernels/kernels.h"
 

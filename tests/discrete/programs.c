@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "tests/discrete/discrete.h"
-#include "trainer/rank_config.h"
+#include "plan/rank_config.h"
+#include "trainer/choose_device.h"
 #include "trainer/comm/comm_impl.h"
 
 struct comm *__real_comm_on_device(struct comm_fabric *fabric, struct comm *comm, enum comm_use use, int color, int key,

@@ -57,7 +57,7 @@ static int shift_vector(const struct engine *e, int unit, const struct unit_tens
 
     if (!shift)
         return error_set(&err, CODE_IO, "out of memory");
-    stream.site = philox_site(e->config->units->tensors[tensor->index].name);
+    stream.site = philox_site(e->units->tensors[tensor->index].name);
     philox_normal(shift, tensor->count, stream, 0, 0.0, 0.1);
     for (size_t i = 0; i < tensor->count; i++)
         at[i] += shift[i];
@@ -67,7 +67,7 @@ static int shift_vector(const struct engine *e, int unit, const struct unit_tens
 
 static int initialize(struct engine *e)
 {
-    const struct units *units = e->config->units;
+    const struct units *units = e->units;
 
     if (engine_initialize(e, &err) < 0)
         return -1;
@@ -82,7 +82,7 @@ static int initialize(struct engine *e)
 /* Parameters or gradients of every tensor, one after the other, in the order of the table. */
 static void write_tensors(const struct engine *e, const char *dir, bool gradients)
 {
-    const struct units *units = e->config->units;
+    const struct units *units = e->units;
     FILE *file = open_in(dir, gradients ? "gradients.bin" : "weights.bin");
 
     for (int u = 0; u < units->nunits; u++) {
@@ -96,7 +96,7 @@ static void write_tensors(const struct engine *e, const char *dir, bool gradient
 
 static void write_table(const struct engine *e, FILE *index)
 {
-    const struct units *units = e->config->units;
+    const struct units *units = e->units;
     size_t offset = 0;
 
     for (int u = 0; u < units->nunits; u++)

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "trainer/rank_config.h"
-#include "trainer/parallel/zero_impl.h"
+#include "ckpt/models/units.h"
+#include "plan/rank_config.h"
 
 /* Over the dp ranks every sample once and in order, and as many micro-batches on each. */
 static const struct device_traits on_cpu = {.threads = 1, .is_host = true};
@@ -57,6 +57,24 @@ static struct job tiny_job(void)
     return job;
 }
 
+/* The units that are counted are those of the list. */
+static void same_units(const struct rank_units *counts, const struct units *units)
+{
+    int number[UNIT_KINDS] = {0};
+
+    for (int u = 0; u < units->nunits; u++) {
+        int kind = u < UNIT_BLOCK0 ? u : u == units_head(units) ? UNIT_KIND_HEAD : UNIT_KIND_BLOCK;
+        const struct unit *unit = &units->units[u];
+
+        if (!unit->here)
+            continue;
+        number[kind]++;
+        assert_int_equal(unit->count, counts->size[kind].count);
+        assert_int_equal(unit->replicated, counts->size[kind].replicated);
+    }
+    assert_memory_equal(number, counts->number, sizeof number);
+}
+
 /* Every layer is on one stage; the embedding on the first and the head on the last. */
 static void stages_have_all_layers_once(void **state)
 {
@@ -74,20 +92,23 @@ static void stages_have_all_layers_once(void **state)
                 job.parallel.chunks = chunks;
                 for (int stage = 0; stage < pp; stage++) {
                     int rank = mesh_rank(&mesh, (struct mesh_coords){.dp = 1, .tp = 1, .pp = stage});
-                    struct rank_config *l = rank_config_create(&job, &mesh, rank, &on_cpu, &err);
+                    struct units *units = units_create(&job.model, &mesh, chunks, rank, &err);
+                    struct rank_config l;
 
-                    assert_non_null(l);
-                    assert_int_equal(l->model.chunks, chunks);
+                    assert_non_null(units);
+                    assert_int_equal(rank_config_set(&l, &job, &mesh, rank, &on_cpu, &err), 0);
+                    assert_int_equal(l.model.chunks, chunks);
                     for (int c = 0; c < chunks; c++) {
-                        for (int i = 0; i < l->model.chunk[c].layers; i++) {
-                            seen[l->model.chunk[c].first_layer + i]++;
-                            assert_true(l->units->units[UNIT_BLOCK0 + l->model.chunk[c].first_layer + i].here);
+                        for (int i = 0; i < l.model.chunk[c].layers; i++) {
+                            seen[l.model.chunk[c].first_layer + i]++;
+                            assert_true(units->units[UNIT_BLOCK0 + l.model.chunk[c].first_layer + i].here);
                         }
-                        embeds += l->model.chunk[c].has_embedding;
-                        heads += l->model.chunk[c].has_head;
+                        embeds += l.model.chunk[c].has_embedding;
+                        heads += l.model.chunk[c].has_head;
                     }
-                    assert_int_equal(l->zero.tied, pp > 1 && (stage == 0 || stage == pp - 1));
-                    rank_config_destroy(l);
+                    assert_int_equal(l.zero.tied, pp > 1 && (stage == 0 || stage == pp - 1));
+                    same_units(&l.units, units);
+                    units_destroy(units);
                 }
                 for (int i = 0; i < layers; i++)
                     assert_int_equal(seen[i], 1);
@@ -102,12 +123,11 @@ static void too_few_samples_are_refused(void **state)
     struct job job = tiny_job();
     struct mesh most = {12, 1, 1}, more = {13, 1, 1};
     struct error err;
-    struct rank_config *l = rank_config_create(&job, &most, 11, &on_cpu, &err);
+    struct rank_config l;
 
     (void)state;
-    assert_non_null(l);
-    rank_config_destroy(l);
-    assert_null(rank_config_create(&job, &more, 0, &on_cpu, &err));
+    assert_int_equal(rank_config_set(&l, &job, &most, 11, &on_cpu, &err), 0);
+    assert_int_equal(rank_config_set(&l, &job, &more, 0, &on_cpu, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "batch.global_batch = 12"));
     job_destroy(&job);
@@ -119,10 +139,8 @@ enum { DP = 4, COUNT = 4 * DP * UNIT_ALIGN };
 
 static struct zero_sizes sizes_of(struct zero_config config, bool is_block)
 {
-    const struct unit unit = {.count = COUNT, .here = true};
-
     config = zero_effective(&config);
-    return zero_sizes_of(&unit, is_block, &config);
+    return zero_sizes_of(COUNT, is_block, &config);
 }
 
 static void the_stages_are_the_papers(void **state)
@@ -160,7 +178,7 @@ static void alone_nothing_is_sharded(void **state)
 
     (void)state;
     for (int stage = 0; stage <= 3; stage++) {
-        struct rank_config *l;
+        struct rank_config l;
         struct footprint bytes = {0};
         struct zero_sizes s =
             sizes_of((struct zero_config){.zero_stage = stage, .dp = 1, .reduce_every_micro_batch = true}, true);
@@ -170,11 +188,9 @@ static void alone_nothing_is_sharded(void **state)
         assert_int_equal(s.moment, COUNT);
         assert_int_equal(s.gathered, 0);
         job.parallel.zero = stage;
-        l = rank_config_create(&job, &alone, 0, &on_cpu, &err);
-        assert_non_null(l);
-        zero_footprint(l->units, &l->zero, &bytes);
-        assert_int_equal(bytes.communication, 0);
-        rank_config_destroy(l);
+        assert_int_equal(rank_config_set(&l, &job, &alone, 0, &on_cpu, &err), 0);
+        zero_footprint(&l.units, &l.zero, &bytes);
+        assert_int_equal(bytes.bytes[FOOTPRINT_COMMUNICATION], 0);
     }
     job_destroy(&job);
 }
@@ -192,18 +208,16 @@ static void more_sharding_is_less_memory(void **state)
     job.parallel.reduce = REDUCE_MICRO_BATCH;
     for (int stage = 0; stage <= 3; stage++) {
         struct footprint bytes = {0};
-        struct rank_config *l;
+        struct rank_config l;
 
         job.parallel.zero = stage;
-        l = rank_config_create(&job, &mesh, 5, &on_cpu, &err);
-        assert_non_null(l);
-        zero_footprint(l->units, &l->zero, &bytes);
-        assert_true(bytes.parameters <= before.parameters && bytes.gradients <= before.gradients &&
-                    bytes.optimizer <= before.optimizer);
-        assert_true(stage != 3 || bytes.parameters < before.parameters);
-        assert_true(stage != 1 || bytes.optimizer < before.optimizer);
+        assert_int_equal(rank_config_set(&l, &job, &mesh, 5, &on_cpu, &err), 0);
+        zero_footprint(&l.units, &l.zero, &bytes);
+        for (int kind = FOOTPRINT_PARAMETERS; kind <= FOOTPRINT_OPTIMIZER; kind++)
+            assert_true(bytes.bytes[kind] <= before.bytes[kind]);
+        assert_true(stage != 3 || bytes.bytes[FOOTPRINT_PARAMETERS] < before.bytes[FOOTPRINT_PARAMETERS]);
+        assert_true(stage != 1 || bytes.bytes[FOOTPRINT_OPTIMIZER] < before.bytes[FOOTPRINT_OPTIMIZER]);
         before = bytes;
-        rank_config_destroy(l);
     }
     job_destroy(&job);
 }
@@ -269,18 +283,17 @@ static void a_stage_without_layers_takes_little(void **state)
     for (size_t d = 0; d < 2; d++) {
         job.model.layers = 1; /* on stage 2 */
         for (int stage = 0; stage < 4; stage++) {
-            struct rank_config *l = rank_config_create(&job, &mesh, stage, &devices[d], &err);
+            struct rank_config l;
             size_t bytes;
 
-            assert_non_null(l);
-            bytes = rank_config_workspace(&job, l, &devices[d]);
+            assert_int_equal(rank_config_set(&l, &job, &mesh, stage, &devices[d], &err), 0);
+            bytes = rank_config_workspace(&l);
             if (stage == 0) /* the embedding: sums of squares alone, 4096 of fp64 */
                 assert_int_equal(bytes, 32768);
             else if (stage == 1)
                 assert_int_equal(bytes, 0);
             else
                 assert_true(bytes >= 32768);
-            rank_config_destroy(l);
         }
     }
     job_destroy(&job);
@@ -294,20 +307,19 @@ static void attention_goes_to_cudnn_where_it_can(void **state)
     const size_t scores = 4 * (size_t)1024 * 12 * 1024 * 2;
     struct job job = tiny_job(), changed;
     struct mesh mesh = {1, 1, 1};
-    struct rank_config *l;
+    struct rank_config l;
     struct error err;
 
     (void)state;
     job.model = (struct model_shape){2, 1536, 12, 1024, 256, MODEL_GPT};
     job.precision.compute = DTYPE_BF16;
     job.batch.micro_batch = job.batch.global_batch = 4;
-    l = rank_config_create(&job, &mesh, 0, &gpu, &err);
-    assert_non_null(l);
+    assert_int_equal(rank_config_set(&l, &job, &mesh, 0, &gpu, &err), 0);
     assert_true(rank_config_uses_cudnn(&job, &gpu));
-    assert_true(rank_config_workspace(&job, l, &gpu) > scores);
+    assert_true(rank_config_workspace(&l) > scores);
+    assert_int_equal(rank_config_set(&l, &job, &mesh, 0, &own, &err), 0);
     assert_false(rank_config_uses_cudnn(&job, &own));
-    assert_true(rank_config_workspace(&job, l, &own) < scores);
-    rank_config_destroy(l);
+    assert_true(rank_config_workspace(&l) < scores);
     changed = job, changed.dropout.attention = 0.1;
     assert_false(rank_config_uses_cudnn(&changed, &gpu));
     changed = job, changed.data.reset = RESET_DOCUMENT;
@@ -340,7 +352,7 @@ static void scratch_of_tensor_parallelism_is_bounded(void **state)
 
         job.model = *m;
         assert_int_equal(rank_config_footprint(&job, &mesh, 0, &on_cpu, &bytes, &err), 0);
-        assert_int_equal(bytes.communication, rows > sums ? rows : sums); /* one stage and dp 1: nothing else */
+        assert_int_equal(bytes.bytes[FOOTPRINT_COMMUNICATION], rows > sums ? rows : sums); /* one stage and dp 1: nothing else */
     }
     job_destroy(&job);
 }

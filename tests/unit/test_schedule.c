@@ -262,6 +262,24 @@ static void no_deadlock_and_no_needless_idleness(void **state)
     each_shape(visit_simulation);
 }
 
+/* A chunk's slots do not need the whole step's schedule. */
+static void slots_repeat_after_some_groups(void **state)
+{
+    static struct schedule_entry entries[2 * CHUNKS * 10 * STAGES];
+
+    (void)state;
+    for (int stages = 1; stages <= STAGES; stages++)
+        for (int chunks = 1; chunks <= (stages > 1 ? CHUNKS : 1); chunks++)
+            for (int micro_batches = 1; micro_batches <= 9 * stages; micro_batches++)
+                for (int stage = 0; stage < stages; stage++) {
+                    size_t n = schedule_build(entries, stage, stages, micro_batches, chunks);
+
+                    for (int chunk = 0; chunk < chunks; chunk++)
+                        assert_int_equal(schedule_slots(stage, stages, chunks, chunk, micro_batches),
+                                         schedule_in_flight(entries, n, chunk));
+                }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +287,7 @@ int main(void)
         cmocka_unit_test(interleaved_as_in_the_paper),
         cmocka_unit_test(every_entry_once_and_in_order),
         cmocka_unit_test(activations_held),
+        cmocka_unit_test(slots_repeat_after_some_groups),
         cmocka_unit_test(no_deadlock_and_no_needless_idleness),
     };
 

@@ -6,13 +6,6 @@
 
 /* ---- memory ---- */
 
-static size_t batch_bytes(const struct model_shape *shape, bool documents, long most)
-{
-    size_t samples = most > 0 ? (size_t)most : 1, tokens = samples * (size_t)shape->seq_length;
-
-    return sizeof(int32_t) * (shape->kind == MODEL_BERT ? 3 * tokens + 2 * samples : (documents ? 3 : 2) * tokens);
-}
-
 /* An empty batch whose arrays are in `memory`, of batch_bytes. */
 static struct batch place_arrays(const struct model_shape *shape, bool documents, long most, int32_t *memory)
 {
@@ -150,12 +143,6 @@ struct feed {
     struct batch host, there; /* `there` is in the device's memory; it has no arrays if that is host memory */
     size_t bytes;             /* of each */
 };
-
-void feed_footprint(const struct model_shape *shape, bool documents, long most, struct footprint *bytes)
-{
-    bytes->workspace += batch_bytes(shape, documents, most);
-    bytes->host_staging += batch_bytes(shape, documents, most);
-}
 
 struct feed *feed_create(struct device *dev, const struct model_shape *shape, bool documents, long most,
                          struct error *err)

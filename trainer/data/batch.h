@@ -16,7 +16,7 @@
 #include "common/error.h"
 #include "common/job.h"
 #include "kernels/kernels.h"
-#include "plan/footprint.h"
+#include "plan/activations.h"
 #include "trainer/data/blend.h"
 
 struct batch {
@@ -68,9 +68,6 @@ struct feed;
 struct feed *feed_create(struct device *dev, const struct model_shape *shape, bool documents, long most,
                          struct error *err);
 void feed_destroy(struct feed *feed);
-
-/* The bytes that feed_create allocates for a device with discrete memory; for others it allocates nothing. Pure. */
-void feed_footprint(const struct model_shape *shape, bool documents, long most, struct footprint *bytes);
 
 /*
  * The same batch with arrays in the device's memory, valid until the next call. With discrete memory `batch` may be

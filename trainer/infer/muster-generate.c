@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "tokenizer/tokenizer.h"
 #include "trainer/infer/inference.h"
-#include "trainer/rank_config.h"
+#include "trainer/choose_device.h"
 
 static const char usage[] =
     "usage: muster-generate [OPTION]... CHECKPOINT\n"

@@ -6,42 +6,43 @@
 void block_activations_place(struct block_activations *a, const struct context *c, enum recompute recompute,
                              int max_samples, struct buffer_layout *kept, struct buffer_layout *shared)
 {
-    size_t rows = (size_t)context_rows(c, max_samples), local = (size_t)context_local_rows(c, max_samples);
-    size_t d = (size_t)c->shape->hidden, split = d / (size_t)c->tp_size, element = dtype_size(c->dtype);
-    size_t heads = (size_t)(c->shape->heads / c->tp_size);
-    struct buffer_layout *all = recompute == RECOMPUTE_FULL ? shared : kept;
-    struct buffer_layout *attention = recompute == RECOMPUTE_NONE ? kept : shared;
+    struct pass_sizes sizes = context_sizes(c, max_samples);
+    size_t bytes[BLOCK_PIECES];
+    void *at[BLOCK_PIECES];
 
-    a->y1 = place_buffer(all, local * d * element);
-    a->mid = place_buffer(all, local * d * element);
-    a->y2 = place_buffer(all, local * d * element);
-    a->mean1 = place_buffer(all, local * sizeof(float));
-    a->rstd1 = place_buffer(all, local * sizeof(float));
-    a->mean2 = place_buffer(all, local * sizeof(float));
-    a->rstd2 = place_buffer(all, local * sizeof(float));
-    a->pre = place_buffer(all, rows * 4 * split * element);
-    a->act = place_buffer(all, rows * 4 * split * element);
-    a->qkv = place_buffer(attention, rows * 3 * split * element);
-    a->att = place_buffer(attention, rows * split * element);
-    a->lse = place_buffer(attention, rows * heads * sizeof(float));
+    block_pieces(&sizes, bytes);
+    for (int i = 0; i < BLOCK_PIECES; i++)
+        at[i] = place_buffer(block_recomputes(recompute, i) ? shared : kept, bytes[i]);
+    a->y1 = at[PIECE_Y1];
+    a->mid = at[PIECE_MID];
+    a->y2 = at[PIECE_Y2];
+    a->mean1 = at[PIECE_MEAN1];
+    a->rstd1 = at[PIECE_RSTD1];
+    a->mean2 = at[PIECE_MEAN2];
+    a->rstd2 = at[PIECE_RSTD2];
+    a->pre = at[PIECE_PRE];
+    a->act = at[PIECE_ACT];
+    a->qkv = at[PIECE_QKV];
+    a->att = at[PIECE_ATT];
+    a->lse = at[PIECE_LSE];
 }
 
 void block_scratch_place(struct block_scratch *s, const struct context *c, int max_samples,
                          struct buffer_layout *layout)
 {
-    size_t rows = (size_t)context_rows(c, max_samples), local = (size_t)context_local_rows(c, max_samples);
-    size_t d = (size_t)c->shape->hidden, split = d / (size_t)c->tp_size, element = dtype_size(c->dtype);
+    struct pass_sizes sizes = context_sizes(c, max_samples);
+    size_t bytes[SCRATCH_PIECES];
+    void *at[SCRATCH_PIECES];
 
-    s->wide = place_buffer(layout, rows * 4 * split * element);
-    s->narrow = place_buffer(layout, rows * split * element);
-    s->part = place_buffer(layout, rows * d * element);
-    s->local = s->full_a = s->full_b = NULL;
-    if (c->tp_size > 1 || c->job->dropout.hidden > 0)
-        s->local = place_buffer(layout, local * d * element);
-    if (c->tp_size > 1) {
-        s->full_a = place_buffer(layout, rows * d * element);
-        s->full_b = place_buffer(layout, rows * d * element);
-    }
+    scratch_pieces(&sizes, bytes);
+    for (int i = 0; i < SCRATCH_PIECES; i++)
+        at[i] = bytes[i] ? place_buffer(layout, bytes[i]) : NULL;
+    s->wide = at[SCRATCH_WIDE];
+    s->narrow = at[SCRATCH_NARROW];
+    s->part = at[SCRATCH_PART];
+    s->local = at[SCRATCH_LOCAL];
+    s->full_a = at[SCRATCH_FULL_A];
+    s->full_b = at[SCRATCH_FULL_B];
 }
 
 static int local_rows(const struct block_pass *b)

@@ -1,5 +1,19 @@
 #include "trainer/model/context.h"
 
+struct pass_sizes context_sizes(const struct context *c, int samples)
+{
+    return (struct pass_sizes){
+        .shape = c->shape,
+        .tp = c->tp_size,
+        .samples = samples,
+        .vocab_padded = vocabulary_padded(c->shape, c->tp_size),
+        .dtype = c->dtype,
+        .logits_rows = c->logits_rows,
+        .dropout = c->job->dropout.hidden > 0,
+        .discrete = c->discrete,
+    };
+}
+
 int context_rows(const struct context *c, int samples)
 {
     return samples * c->shape->seq_length;
@@ -114,11 +128,6 @@ double context_total(const struct context *c, float *host, const float *at, int 
     for (int i = 0; i < count; i++)
         total += values[i];
     return total;
-}
-
-size_t buffer_bytes(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
 }
 
 void *place_buffer(struct buffer_layout *layout, size_t bytes)

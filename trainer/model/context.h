@@ -12,6 +12,7 @@
 #include "ckpt/models/units.h"
 #include "common/job.h"
 #include "kernels/kernels.h"
+#include "plan/activations.h"
 #include "trainer/parallel/tp_group.h"
 
 struct context {
@@ -20,7 +21,7 @@ struct context {
     const struct job *job;
     const struct model_shape *shape; /* the job's */
     struct tp_group *tp;
-    int tp_size; /* of tp, which is NULL when footprints are computed */
+    int tp_size; /* of tp */
     enum dtype dtype;
     int logits_rows; /* struct device_traits */
     bool discrete;   /* the device's memory is not host memory (device_is_host) */
@@ -37,6 +38,9 @@ struct micro_batch {
     const int32_t *lengths, *order;          /* [samples] */
     double *losses; /* [samples] in host memory: the head writes the sum of each one's token losses; may be NULL */
 };
+
+/* The sizes that the model's pieces of memory depend on, for micro-batches of at most `samples`. */
+struct pass_sizes context_sizes(const struct context *c, int samples);
 
 int context_rows(const struct context *c, int samples);
 int context_local_rows(const struct context *c, int samples);
@@ -99,7 +103,6 @@ struct buffer_layout {
     size_t used;
 };
 
-size_t buffer_bytes(size_t bytes); /* rounded up to whole cache lines */
 void *place_buffer(struct buffer_layout *layout, size_t bytes);
 
 #endif

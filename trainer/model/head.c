@@ -5,16 +5,15 @@ static bool is_bert(const struct model_head *h)
     return h->w.c->shape->kind == MODEL_BERT;
 }
 
-static void place_order(struct head_order *o, const struct context *c, int max_samples, struct buffer_layout *layout)
+static void place_order(struct head_order *o, const struct context *c, const size_t bytes[HEAD_PIECES],
+                        struct buffer_layout *layout)
 {
-    size_t samples = (size_t)max_samples, row = (size_t)c->shape->hidden * dtype_size(c->dtype);
-
-    o->first = place_buffer(layout, samples * row);
-    o->pooled = place_buffer(layout, samples * row);
-    o->gradient = place_buffer(layout, samples * row);
-    o->targets = place_buffer(layout, samples * sizeof *o->targets);
-    cross_entropy_place(&o->ce, samples, layout);
-    o->ce.logits = place_buffer(layout, samples * 2 * dtype_size(c->dtype));
+    o->first = place_buffer(layout, bytes[HEAD_SAMPLES]);
+    o->pooled = place_buffer(layout, bytes[HEAD_SAMPLES]);
+    o->gradient = place_buffer(layout, bytes[HEAD_SAMPLES]);
+    o->targets = place_buffer(layout, bytes[HEAD_TARGETS]);
+    cross_entropy_place(&o->ce, bytes[HEAD_ORDER_LOSS], layout);
+    o->ce.logits = place_buffer(layout, bytes[HEAD_ORDER_LOGITS]);
     o->ce.targets = o->targets;
     o->ce.dtype = c->dtype;
     o->ce.vocab = o->ce.stride = 2;
@@ -23,23 +22,24 @@ static void place_order(struct head_order *o, const struct context *c, int max_s
 void head_place(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
                 struct buffer_layout *layout, struct buffer_layout *host)
 {
-    size_t local = (size_t)context_local_rows(c, max_samples);
-    size_t bytes = local * (size_t)c->shape->hidden * dtype_size(c->dtype);
+    struct pass_sizes sizes = context_sizes(c, max_samples);
+    size_t bytes[HEAD_PIECES];
 
+    head_pieces(&sizes, bytes);
     *h = (struct model_head){.w = {.c = c, .unit = &units->units[units_head(units)]}};
-    vocabulary_place(&h->vocabulary, c, units, max_samples, layout, host);
-    h->h = place_buffer(layout, bytes);
-    h->mean = place_buffer(layout, local * sizeof(float));
-    h->rstd = place_buffer(layout, local * sizeof(float));
+    vocabulary_place(&h->vocabulary, c, units, bytes, layout, host);
+    h->h = place_buffer(layout, bytes[HEAD_NORM]);
+    h->mean = place_buffer(layout, bytes[HEAD_MEAN]);
+    h->rstd = place_buffer(layout, bytes[HEAD_MEAN]);
     if (!is_bert(h))
         return;
-    place_order(&h->order, c, max_samples, layout);
-    h->pre = place_buffer(layout, bytes);
-    h->act = place_buffer(layout, bytes);
-    h->y = place_buffer(layout, bytes);
-    h->dact = place_buffer(layout, bytes);
-    h->mlm_mean = place_buffer(layout, local * sizeof(float));
-    h->mlm_rstd = place_buffer(layout, local * sizeof(float));
+    place_order(&h->order, c, bytes, layout);
+    h->pre = place_buffer(layout, bytes[HEAD_NORM]);
+    h->act = place_buffer(layout, bytes[HEAD_NORM]);
+    h->y = place_buffer(layout, bytes[HEAD_NORM]);
+    h->dact = place_buffer(layout, bytes[HEAD_NORM]);
+    h->mlm_mean = place_buffer(layout, bytes[HEAD_MEAN]);
+    h->mlm_rstd = place_buffer(layout, bytes[HEAD_MEAN]);
 }
 
 /* ---- the order of sentences ---- */

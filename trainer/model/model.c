@@ -9,7 +9,7 @@ struct chunk {
     struct model_chunk config;
     int first_of_stage;             /* its first layer's place among the layers of the stage */
     struct block_activations *acts; /* [slots][layers] */
-    char *inputs, *outputs;         /* [ninputs], [noutputs] of stream_bytes each */
+    char *inputs, *outputs;         /* [ninputs], [noutputs] of stream_stride each */
     int ninputs, noutputs;
 };
 
@@ -38,11 +38,13 @@ struct model_layouts {
 
 size_t model_stream_bytes(const struct model *m, int samples)
 {
-    return (size_t)context_local_rows(m->c, samples) * (size_t)m->c->shape->hidden * dtype_size(m->c->dtype);
+    struct pass_sizes sizes = context_sizes(m->c, samples);
+
+    return stream_bytes(&sizes, samples);
 }
 
 /* The distance between two of a chunk's inputs, or outputs: the bytes of the largest, rounded up. */
-static size_t stream_bytes(const struct model *m)
+static size_t stream_stride(const struct model *m)
 {
     return buffer_bytes(model_stream_bytes(m, m->config.max_samples));
 }
@@ -56,8 +58,8 @@ static int create_chunks(struct model *m, struct error *err)
         const struct model_chunk *config = &m->config.chunk[i];
 
         *chunk = (struct chunk){.config = *config, .first_of_stage = layers};
-        chunk->ninputs = config->has_embedding ? config->slots : config->slots + 1;
-        chunk->noutputs = config->has_head ? config->slots : 2;
+        chunk->ninputs = chunk_inputs(config);
+        chunk->noutputs = chunk_outputs(config);
         chunk->acts = error_calloc((size_t)config->slots * (size_t)config->layers + 1, sizeof *chunk->acts, err);
         if (!chunk->acts)
             return -1;
@@ -72,12 +74,9 @@ static void destroy_chunks(struct model *m)
         free(m->chunks[i].acts);
 }
 
-/* A layer recomputes if it is one of the first recompute_layers of its stage, counted over the stage's chunks. */
 static enum recompute recompute_of(const struct context *c, const struct chunk *chunk, int layer)
 {
-    int first = c->job->parallel.recompute_layers; /* 0: all */
-
-    return first == 0 || chunk->first_of_stage + layer < first ? c->job->parallel.recompute : RECOMPUTE_NONE;
+    return layer_recompute(c->job, chunk->first_of_stage + layer);
 }
 
 /* Every block uses the shared buffer from its beginning; its size is that of the largest block. */
@@ -97,12 +96,11 @@ static void place_slot(const struct model *m, const struct chunk *chunk, struct 
 {
     for (int l = 0; l < chunk->config.layers; l++) {
         if (l > 0)
-            acts[l].x = place_buffer(&to->kept, stream_bytes(m));
+            acts[l].x = place_buffer(&to->kept, stream_stride(m));
         place_block(m, &acts[l], recompute_of(m->c, chunk, l), to);
     }
 }
 
-/* With NULL bases it only counts the bytes. */
 static void place_model(struct model *m, struct model_layouts *to)
 {
     int gradients = m->config.pipelined ? MODEL_GRADIENTS : 1;
@@ -110,8 +108,8 @@ static void place_model(struct model *m, struct model_layouts *to)
     for (int i = 0; i < m->config.chunks; i++) {
         struct chunk *chunk = &m->chunks[i];
 
-        chunk->inputs = place_buffer(&to->kept, (size_t)chunk->ninputs * stream_bytes(m));
-        chunk->outputs = place_buffer(&to->kept, (size_t)chunk->noutputs * stream_bytes(m));
+        chunk->inputs = place_buffer(&to->kept, (size_t)chunk->ninputs * stream_stride(m));
+        chunk->outputs = place_buffer(&to->kept, (size_t)chunk->noutputs * stream_stride(m));
         for (int s = 0; s < chunk->config.slots; s++)
             place_slot(m, chunk, &chunk->acts[s * chunk->config.layers], to);
         if (chunk->config.has_head)
@@ -119,43 +117,33 @@ static void place_model(struct model *m, struct model_layouts *to)
     }
     block_scratch_place(&m->scratch, m->c, m->config.max_samples, &to->workspace);
     for (int i = 0; i < MODEL_GRADIENTS; i++)
-        m->gradients[i] = i < gradients ? place_buffer(&to->workspace, stream_bytes(m)) : m->gradients[0];
+        m->gradients[i] = i < gradients ? place_buffer(&to->workspace, stream_stride(m)) : m->gradients[0];
 }
 
-void model_footprint(const struct context *context, const struct units *units, const struct model_config *config,
-                     struct footprint *bytes)
-{
-    struct model m = {.c = context, .units = units, .config = *config};
-    struct model_layouts layouts = {0};
-    struct error err;
-
-    if (create_chunks(&m, &err) == 0)
-        place_model(&m, &layouts);
-    destroy_chunks(&m);
-    bytes->activations += layouts.kept.used;
-    bytes->workspace += layouts.shared.used + layouts.workspace.used;
-    bytes->host_staging += layouts.host.used;
-}
-
+/* The sizes are model_bytes'; place_model must fill exactly these. */
 static int allocate_buffers(struct model *m, struct error *err)
 {
-    struct model_layouts counted = {0}, layouts;
+    struct pass_sizes sizes = context_sizes(m->c, m->config.max_samples);
+    struct model_bytes bytes = model_bytes(m->c->job, &sizes, &m->config);
+    struct model_layouts layouts;
     struct device *dev = m->c->dev;
 
     if (create_chunks(m, err) < 0)
         return -1;
-    place_model(m, &counted);
-    m->kept = device_alloc(dev, MEMORY_DEVICE, counted.kept.used, err);
-    m->shared = m->kept && counted.shared.used ? device_alloc(dev, MEMORY_DEVICE, counted.shared.used, err) : m->kept;
-    m->workspace = m->shared ? device_alloc(dev, MEMORY_DEVICE, counted.workspace.used, err) : NULL;
-    if (m->workspace && counted.host.used)
-        m->host = device_alloc(dev, MEMORY_HOST, counted.host.used, err);
-    if (!m->workspace || (counted.host.used && !m->host))
+    m->kept = device_alloc(dev, MEMORY_DEVICE, bytes.kept, err);
+    m->shared = m->kept && bytes.shared ? device_alloc(dev, MEMORY_DEVICE, bytes.shared, err) : m->kept;
+    m->workspace = m->shared ? device_alloc(dev, MEMORY_DEVICE, bytes.workspace, err) : NULL;
+    if (m->workspace && bytes.host)
+        m->host = device_alloc(dev, MEMORY_HOST, bytes.host, err);
+    if (!m->workspace || (bytes.host && !m->host))
         return error_prefix(err, "activations of %d layers", m->c->shape->layers);
     layouts = (struct model_layouts){
         .kept.base = m->kept, .shared.base = m->shared, .workspace.base = m->workspace, .host.base = m->host};
     place_model(m, &layouts);
-    return 0;
+    if (layouts.kept.used == bytes.kept && layouts.shared.used == bytes.shared &&
+        layouts.workspace.used == bytes.workspace && layouts.host.used == bytes.host)
+        return 0;
+    return error_set(err, CODE_INTERNAL, "the model's memory is not the planned one");
 }
 
 struct model *model_create(const struct context *context, const struct units *units, struct zero *zero,
@@ -190,12 +178,12 @@ void model_destroy(struct model *m)
 
 void *model_input(struct model *m, int chunk, int mb_index)
 {
-    return m->chunks[chunk].inputs + (size_t)(mb_index % m->chunks[chunk].ninputs) * stream_bytes(m);
+    return m->chunks[chunk].inputs + (size_t)(mb_index % m->chunks[chunk].ninputs) * stream_stride(m);
 }
 
 void *model_output(struct model *m, int chunk, int mb_index)
 {
-    return m->chunks[chunk].outputs + (size_t)(mb_index % m->chunks[chunk].noutputs) * stream_bytes(m);
+    return m->chunks[chunk].outputs + (size_t)(mb_index % m->chunks[chunk].noutputs) * stream_stride(m);
 }
 
 void *model_gradient(struct model *m, int index)

@@ -9,26 +9,10 @@
 #ifndef MUSTER_TRAINER_MODEL_MODEL_H
 #define MUSTER_TRAINER_MODEL_MODEL_H
 
-#include "plan/footprint.h"
+#include "plan/activations.h"
 #include "trainer/model/context.h"
 #include "trainer/model/head.h"
 #include "trainer/parallel/zero.h"
-
-enum { MODEL_MAX_CHUNKS = 64 };
-
-/* One of a stage's runs of layers. */
-struct model_chunk {
-    int first_layer, layers;
-    bool has_embedding, has_head;
-    int slots; /* micro-batches whose activations are held at once */
-};
-
-struct model_config {
-    int chunks;
-    struct model_chunk chunk[MODEL_MAX_CHUNKS];
-    int max_samples; /* of a micro-batch */
-    bool pipelined;  /* activations come from and go to other stages */
-};
 
 struct model;
 
@@ -36,10 +20,6 @@ struct model;
 struct model *model_create(const struct context *context, const struct units *units, struct zero *zero,
                            const struct model_config *config, struct error *err);
 void model_destroy(struct model *model);
-
-/* The bytes that model_create will allocate. Pure: the context needs no device and no tp group. */
-void model_footprint(const struct context *context, const struct units *units, const struct model_config *config,
-                     struct footprint *bytes);
 
 /*
  * The buffers of a chunk's input and of its output [local rows, d]. mb_index is the micro-batch's number in the step.
@@ -54,7 +34,6 @@ size_t model_stream_bytes(const struct model *model, int samples);
 
 /* MODEL_GRADIENTS buffers [local rows, d]. Each holds the gradient of an output, which model_backward replaces by that
  * of the input. */
-enum { MODEL_GRADIENTS = 3 };
 void *model_gradient(struct model *model, int index);
 
 /* All layers of a chunk. Before them the embedding, if the chunk has it. */

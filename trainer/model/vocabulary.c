@@ -2,39 +2,28 @@
 
 #include <string.h>
 
-static int rows_at_once(const struct context *c, int samples)
+void cross_entropy_place(struct cross_entropy *ce, size_t bytes, struct buffer_layout *layout)
 {
-    int rows = context_rows(c, samples);
-
-    return rows < c->logits_rows ? rows : c->logits_rows;
+    ce->max = place_buffer(layout, bytes);
+    ce->sum = place_buffer(layout, bytes);
+    ce->target = place_buffer(layout, bytes);
+    ce->loss = place_buffer(layout, bytes);
 }
 
-void cross_entropy_place(struct cross_entropy *ce, size_t rows, struct buffer_layout *layout)
-{
-    ce->max = place_buffer(layout, rows * sizeof(float));
-    ce->sum = place_buffer(layout, rows * sizeof(float));
-    ce->target = place_buffer(layout, rows * sizeof(float));
-    ce->loss = place_buffer(layout, rows * sizeof(float));
-}
-
-void vocabulary_place(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
+void vocabulary_place(struct vocabulary *v, const struct context *c, const struct units *units, const size_t *bytes,
                       struct buffer_layout *layout, struct buffer_layout *host)
 {
-    size_t rows = (size_t)context_rows(c, max_samples), most = (size_t)rows_at_once(c, max_samples);
-    size_t d = (size_t)c->shape->hidden, element = dtype_size(c->dtype), tp = (size_t)c->tp_size;
-    size_t vocab = (size_t)c->shape->vocab;
-
     *v = (struct vocabulary){.c = c, .units = units};
     v->ce = (struct cross_entropy){
         .vocab = units->vocab, .stride = units->vocab_padded, .vocab_first = units->vocab_first, .dtype = c->dtype};
-    v->ce.logits = place_buffer(layout, most * (size_t)units->vocab_padded * element);
-    v->full = tp > 1 ? place_buffer(layout, rows * d * element) : NULL;
-    v->stats = tp > 1 ? place_buffer(layout, tp * 3 * most * sizeof(float)) : NULL;
-    cross_entropy_place(&v->ce, rows, layout);
+    v->ce.logits = place_buffer(layout, bytes[HEAD_LOGITS]);
+    v->full = bytes[HEAD_FULL] ? place_buffer(layout, bytes[HEAD_FULL]) : NULL;
+    v->stats = bytes[HEAD_STATS] ? place_buffer(layout, bytes[HEAD_STATS]) : NULL;
+    cross_entropy_place(&v->ce, bytes[HEAD_LOSS], layout);
     if (!c->discrete)
         return;
-    v->wide = place_buffer(layout, vocab * sizeof(float));
-    v->host = place_buffer(host, (rows > vocab ? rows : vocab) * sizeof(float));
+    v->wide = place_buffer(layout, bytes[HEAD_WIDE]);
+    v->host = place_buffer(host, bytes[HEAD_HOST]);
 }
 
 static void logits_of_rows(struct vocabulary *v, const void *wte, const void *bias, const void *y, int first, int rows)

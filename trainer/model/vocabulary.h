@@ -21,11 +21,11 @@ struct vocabulary {
     float *host;             /* [max(R, vocabulary)], discrete: losses or wide, copied to the host */
 };
 
-/* Places the arrays of results of *ce (max, sum, target and loss), [rows] fp32 each. */
-void cross_entropy_place(struct cross_entropy *ce, size_t rows, struct buffer_layout *layout);
+/* Places the arrays of results of *ce (max, sum, target and loss), of `bytes` each. */
+void cross_entropy_place(struct cross_entropy *ce, size_t bytes, struct buffer_layout *layout);
 
-/* host: layout of host memory, used only for a discrete device. */
-void vocabulary_place(struct vocabulary *v, const struct context *c, const struct units *units, int max_samples,
+/* bytes: head_pieces. host: layout of host memory, used only for a discrete device. */
+void vocabulary_place(struct vocabulary *v, const struct context *c, const struct units *units, const size_t *bytes,
                       struct buffer_layout *layout, struct buffer_layout *host);
 
 /* The outputs of the backward pass of loss * scale. Both are overwritten. */

@@ -1,26 +1,5 @@
 #include "trainer/parallel/tp_group.h"
 
-static size_t larger_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Elements of one rank's part of a bucket. */
-static size_t bucket_elements(const struct tp_group *tp)
-{
-    return tp->scratch_bytes / ((size_t)tp->size * sizeof(float));
-}
-
-size_t tp_scratch_bytes(int size, enum dtype dtype, int rows, int cols, size_t gradients)
-{
-    size_t bucket = larger_size(TP_BUCKET_ELEMENTS / (size_t)size, 1);
-
-    if (size == 1)
-        return 0;
-    return larger_size((size_t)rows * (size_t)cols * dtype_size(dtype),
-                       (gradients < bucket ? gradients : bucket) * (size_t)size * sizeof(float));
-}
-
 int tp_create(struct tp_group *tp, struct device *dev, struct comm *comm, enum dtype dtype, size_t scratch_bytes,
               struct error *err)
 {
@@ -89,6 +68,12 @@ void tp_all_gather_f32(struct tp_group *tp, float *parts, size_t count, const ch
         return;
     comm_purpose(tp->comm, what, "statistics");
     comm_all_gather(tp->comm, DTYPE_F32, parts, count, error_first(&tp->error));
+}
+
+/* Elements of one rank's part of a bucket. */
+static size_t bucket_elements(const struct tp_group *tp)
+{
+    return tp->scratch_bytes / ((size_t)tp->size * sizeof(float));
 }
 
 void tp_all_reduce_f32(struct tp_group *tp, float *gradients, size_t count, const char *what)

@@ -14,11 +14,8 @@
 #define MUSTER_TRAINER_PARALLEL_TP_GROUP_H
 
 #include "kernels/kernels.h"
+#include "plan/activations.h"
 #include "trainer/comm/comm.h"
-
-/* tp_all_reduce_f32 sums in buckets of at most this many fp32 elements, counted over all ranks. So its scratch has at
- * most 32 MiB for any model. */
-enum { TP_BUCKET_ELEMENTS = 8 << 20 };
 
 struct tp_group {
     struct device *dev;
@@ -30,10 +27,6 @@ struct tp_group {
     struct comm_request *request;
     struct error error; /* the first failure, for error_take */
 };
-
-/* The scratch of a group of `size` ranks. rows, cols: the most of a tp_start_reduce_scatter; gradients: the most
- * elements of a tp_all_reduce_f32. */
-size_t tp_scratch_bytes(int size, enum dtype dtype, int rows, int cols, size_t gradients);
 
 /* comm is borrowed. */
 int tp_create(struct tp_group *tp, struct device *dev, struct comm *comm, enum dtype dtype, size_t scratch_bytes,

@@ -44,24 +44,10 @@
 #include "ckpt/models/units.h"
 #include "common/job.h"
 #include "kernels/kernels.h"
-#include "plan/footprint.h"
+#include "plan/state.h"
 #include "trainer/comm/comm.h"
 
 struct zero;
-
-/* The options that decide where state is held, and when it is exchanged. */
-struct zero_config {
-    int zero_stage, dp, dp_rank;
-    enum dtype compute_dtype; /* of parameters in the forward pass */
-    enum dtype reduce_dtype;  /* of gradients between ranks: precision.reduce */
-    enum dtype grad_dtype;    /* of the sums that are kept: precision.gradients */
-    bool offload;
-    bool reduce_every_micro_batch; /* parallel.reduce; false: once a step */
-    bool many_micro_batches;       /* some step may have more than one */
-    bool tied;                     /* the token embedding is held by another pipeline stage too */
-    bool discrete;                 /* the device's memory is not host memory (device_is_host) */
-    bool mirror;                   /* if discrete: allocate copies of the state in host memory, for zero_pieces */
-};
 
 /* dp: of config->dp ranks; tie: the ranks of the first and the last pipeline stage with the same dp and tp index, or
  * NULL if the token embedding is not held twice; world: for norms. All are borrowed and must outlive the struct. */
@@ -72,9 +58,6 @@ struct zero_comms {
 struct zero *zero_create(struct device *dev, const struct zero_comms *comms, const struct units *units,
                          const struct zero_config *config, struct error *err);
 void zero_destroy(struct zero *zero);
-
-/* The bytes that zero_create will allocate for these units: the same arithmetic. Adds to *bytes. Pure. */
-void zero_footprint(const struct units *units, const struct zero_config *config, struct footprint *bytes);
 
 /* Sets all buffers to zero, padding included, before a checkpoint is read. */
 void zero_clear(struct zero *zero);
@@ -131,7 +114,6 @@ int zero_step(struct zero *zero, const struct adamw *hyperparameters, struct err
 
 /* ---- for checkpoints --------------------------------------------------------------------------------------------- */
 
-enum { ZERO_KINDS = 3 };
 extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg_sq" */
 
 /*

@@ -14,47 +14,6 @@
 
 #include "trainer/parallel/zero.h"
 
-enum {
-    BLOCK_SLOTS = 2,  /* buffers for gathered blocks, and for blocks' gradients: one is in use, one in flight */
-    REDUCE_SLOTS = 2, /* buckets of gradients in flight at once */
-    BUCKET_ELEMENTS = 8 << 20,  /* of all ranks together in one reduce-scatter */
-    LEAST_BUCKET = 1 << 16,     /* of one rank */
-    STAGING_ELEMENTS = 1 << 20, /* copied from the host to the device at a time */
-    TIE_ELEMENTS = 1 << 16,     /* of the tied embedding's gradient exchanged at a time */
-};
-
-/* One unit's buffers in this configuration: their sizes, and where some of them begin in the unit's flat buffer
- * (*_first). In elements. */
-struct zero_sizes {
-    size_t shard_first, shard_count; /* this rank's part of the flat buffer */
-    size_t state_first, state_count; /* the part that this rank has optimizer state for */
-    size_t param;                    /* held all the time, in the type of the forward pass */
-    size_t master;                   /* fp32; 0 if the parameters are their own master */
-    size_t moment;                   /* each of exp_avg and exp_avg_sq */
-    size_t grad;                     /* the step's sums on the device */
-    size_t host_grad;                /* and on the host */
-    size_t param_first, grad_first;  /* the elements at which param and grad begin */
-    size_t own_micro_grad;           /* a buffer of this unit alone for a micro-batch's gradients; 0: one of
-                                        zero.micro_grad_slots[] */
-    size_t gathered; /* this unit's own gather buffer; 0 below ZeRO stage 3, and for blocks, which share BLOCK_SLOTS
-                        buffers */
-    size_t mirror;   /* each kind of state, copied to the host for zero_pieces */
-};
-
-/* The sizes of shared buffers. */
-struct zero_shared_sizes {
-    size_t block_micro_grad, block_gathered; /* elements of one buffer */
-    int micro_grad_slots;                    /* buffers of block_micro_grad elements: 0, 1 or BLOCK_SLOTS */
-    size_t bucket;                           /* elements of one rank in a reduce-scatter; 0 with one rank */
-    bool outgoing, incoming, bounce;         /* the reduce slots have these buffers */
-    int staging_halves;                      /* of STAGING_ELEMENTS each: one is sent while the other is filled */
-    size_t staging_element;                  /* bytes */
-};
-
-/* The effective configuration: with one dp rank nothing is sharded or reduced. */
-struct zero_config zero_effective(const struct zero_config *config);
-struct zero_sizes zero_sizes_of(const struct unit *unit, bool is_block, const struct zero_config *effective);
-
 struct zero_unit {
     const struct unit *unit;
     struct zero_sizes size;
@@ -134,12 +93,6 @@ bool zero_is_block(const struct units *units, int unit);
 static inline enum memory zero_state_space(const struct zero *zero)
 {
     return zero->config.offload ? MEMORY_HOST : MEMORY_DEVICE;
-}
-
-/* True if this rank's shard of the gradients is summed in host memory. */
-static inline bool zero_sums_on_host(const struct zero_config *effective)
-{
-    return effective->offload && effective->zero_stage > 0;
 }
 
 /* Element `index` of the unit in u->grad. */

@@ -2,8 +2,8 @@
  * workspace.h - predicts the workspace of a device's operations. A pure function, for a planner without a device and for
  * the engine. The formulas are those by which the operations allocate (workspace_cpu.h, workspace_cuda.h).
  */
-#ifndef MUSTER_COMMON_WORKSPACE_H
-#define MUSTER_COMMON_WORKSPACE_H
+#ifndef MUSTER_COMMON_WORKSPACE_WORKSPACE_H
+#define MUSTER_COMMON_WORKSPACE_WORKSPACE_H
 
 #include <stdbool.h>
 #include <stddef.h>

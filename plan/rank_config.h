@@ -1,44 +1,38 @@
 /*
  * rank_config.h - the configuration of one rank of a mesh: its units, its chunks of layers, and its part of ZeRO. A
  * pure function of job, mesh, rank and the device's traits. configure_parts (rank_config.c) copies parallel.zero,
- * parallel.reduce, parallel.offload and the types of `precision` into zero_config and context. tp and pp come with the
- * mesh, and place_chunks uses parallel.chunks; other keys are read from the job where they are used (context.job).
+ * parallel.reduce, parallel.offload and the types of `precision` into zero_config and pass_sizes. tp and pp come with
+ * the mesh, and place_chunks uses parallel.chunks; other keys are read from the job where they are used.
  *
  * This header also predicts the bytes that a rank will hold, by kind. The engine is created from a rank_config and
  * allocates by the same arithmetic, so the prediction is exact.
  */
-#ifndef MUSTER_TRAINER_RANK_CONFIG_H
-#define MUSTER_TRAINER_RANK_CONFIG_H
+#ifndef MUSTER_PLAN_RANK_CONFIG_H
+#define MUSTER_PLAN_RANK_CONFIG_H
 
-#include "ckpt/models/units.h"
 #include "common/job.h"
 #include "common/mesh.h"
-#include "kernels/kernels.h"
+#include "common/workspace/workspace.h"
+#include "plan/activations.h"
 #include "plan/footprint.h"
-#include "trainer/model/model.h"
-#include "trainer/parallel/zero.h"
+#include "plan/state.h"
 
 struct rank_config {
+    const struct job *job; /* borrowed */
+    struct mesh mesh;
     struct mesh_coords coords;
+    struct device_traits device;
     int most_micro_batches; /* of a step, at the full batch */
-    struct units *units;    /* owned */
-    struct context context; /* without device and tp group: the engine fills them in */
+    struct rank_units units;
+    struct pass_sizes sizes; /* of a micro-batch; sizes.shape is the job's */
     struct model_config model;
     struct zero_config zero;
     size_t tp_scratch; /* for tp_create */
 };
 
-/*
- * Creates the device that a job requests (choose_device.c). "auto" is a GPU if device_create finds one, else the CPU. A
- * GPU that is present but unusable (any failure but CODE_CONFIG) is an error even then: a run on the CPU would be a
- * hundred times slower than the user expects.
- */
-struct device *choose_device(enum device_choice choice, struct error *err);
-
-/* NULL with CODE_CONFIG if the job does not fit the mesh, CODE_IO when out of memory. The job must outlive it. */
-struct rank_config *rank_config_create(const struct job *job, const struct mesh *mesh, int rank,
-                                       const struct device_traits *device, struct error *err);
-void rank_config_destroy(struct rank_config *config);
+/* -1 with CODE_CONFIG if the job does not fit the mesh, with CODE_IO when out of memory. */
+int rank_config_set(struct rank_config *config, const struct job *job, const struct mesh *mesh, int rank,
+                    const struct device_traits *device, struct error *err);
 
 /*
  * A dp rank's share of a global batch of `size` samples. It is contiguous; the shares differ by at most one sample. It
@@ -60,9 +54,11 @@ long rank_config_most_samples(const struct job *job, const struct mesh *mesh);
 int rank_config_footprint(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                           struct footprint *bytes, struct error *err);
 
-/* The kernels' part of `workspace`: the most that any operation of the model needs. */
-size_t rank_config_workspace(const struct job *job, const struct rank_config *config,
-                             const struct device_traits *device);
+/* The bytes that this rank will hold. */
+struct footprint rank_config_bytes(const struct rank_config *config);
+
+/* The kernels' part of FOOTPRINT_WORKSPACE: the most that any operation of the model needs. */
+size_t rank_config_workspace(const struct rank_config *config);
 
 /* Whether the model's attention goes to cuDNN's kernels: kernels_use_cudnn. */
 bool rank_config_uses_cudnn(const struct job *job, const struct device_traits *device);

@@ -1,4 +1,4 @@
-#include "plan/units.h"
+#include "plan/tensors.h"
 
 #include <string.h>
 
@@ -124,4 +124,12 @@ struct unit_size unit_size_of(const struct model_shape *m, enum unit_kind kind, 
         unit_add(&size, m, &shapes[i], mesh);
     unit_finish(&size, mesh);
     return size;
+}
+
+size_t unit_shard(size_t count, int dp, int dp_rank, size_t *first)
+{
+    size_t each = count / (size_t)dp;
+
+    *first = each * (size_t)dp_rank;
+    return each;
 }

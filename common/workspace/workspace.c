@@ -1,7 +1,7 @@
-#include "common/workspace.h"
+#include "common/workspace/workspace.h"
 
-#include "common/workspace_cpu.h"
-#include "common/workspace_cuda.h"
+#include "common/workspace/workspace_cpu.h"
+#include "common/workspace/workspace_cuda.h"
 
 static size_t larger_of(size_t a, size_t b)
 {

@@ -2,8 +2,8 @@
  * workspace_cpu.h - the workspace of a CPU's operations: kernels/cpu allocates by these formulas, and
  * kernels_workspace_bytes (workspace.h) adds them up. In bytes, unless a name says otherwise.
  */
-#ifndef MUSTER_COMMON_WORKSPACE_CPU_H
-#define MUSTER_COMMON_WORKSPACE_CPU_H
+#ifndef MUSTER_COMMON_WORKSPACE_WORKSPACE_CPU_H
+#define MUSTER_COMMON_WORKSPACE_WORKSPACE_CPU_H
 
 #include "config.h"
 

@@ -1,9 +1,9 @@
 /*
- * units.h - the tensors of a model's units, and the elements of each unit on a rank. ckpt/models/units.h builds the
+ * tensors.h - the tensors of a model's units, and the elements of each unit on a rank. ckpt/models/units.h builds the
  * list of units from this table and describes their layout; plan/footprint.h counts their bytes.
  */
-#ifndef MUSTER_PLAN_UNITS_H
-#define MUSTER_PLAN_UNITS_H
+#ifndef MUSTER_PLAN_TENSORS_H
+#define MUSTER_PLAN_TENSORS_H
 
 #include <stddef.h>
 
@@ -20,7 +20,7 @@ enum unit_kind { UNIT_KIND_WTE, UNIT_KIND_POSITION, UNIT_KIND_BLOCK, UNIT_KIND_H
 
 /* The tensors of a unit, in the order of its flat buffer. The replicated ones come first (unit.replicated). In these
  * enums the bias of a column-parallel layer is the weight's index + 1, and a norm's bias is its weight's index + 1:
- * linear_forward and norm_forward (trainer/model/context.c) rely on that. The names in files are in units.c:
+ * linear_forward and norm_forward (trainer/model/context.c) rely on that. The names in files are in tensors.c:
  * BLOCK_QKV_WEIGHT is "h.N.attn.c_attn.weight". */
 enum { WTE_WEIGHT };
 enum { POSITION_WPE, POSITION_WTT };
@@ -85,5 +85,9 @@ void unit_finish(struct unit_size *size, const struct mesh *mesh);
 
 /* All tensors of a unit; the same on every tp and dp rank that has it. */
 struct unit_size unit_size_of(const struct model_shape *model, enum unit_kind kind, const struct mesh *mesh);
+
+/* A dp rank's shard of a flat buffer of `count` elements: where it begins, and its elements. (A shard of a *checkpoint*
+ * is the file with the pieces that one rank saves, of all its units.) */
+size_t unit_shard(size_t count, int dp, int dp_rank, size_t *first);
 
 #endif

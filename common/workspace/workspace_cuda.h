@@ -2,8 +2,8 @@
  * workspace_cuda.h - the workspace of a GPU's operations: kernels/cuda allocates by these formulas, and
  * kernels_workspace_bytes (workspace.h) adds them up. In bytes, unless a name says otherwise.
  */
-#ifndef MUSTER_COMMON_WORKSPACE_CUDA_H
-#define MUSTER_COMMON_WORKSPACE_CUDA_H
+#ifndef MUSTER_COMMON_WORKSPACE_WORKSPACE_CUDA_H
+#define MUSTER_COMMON_WORKSPACE_WORKSPACE_CUDA_H
 
 #include <stdbool.h>
 #include <stddef.h>

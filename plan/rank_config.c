@@ -1,12 +1,10 @@
-#include "trainer/rank_config.h"
+#include "plan/rank_config.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "plan/schedule.h"
-#include "trainer/data/batch.h"
-#include "trainer/pipeline.h"
 
 enum { MOST_ROWS = INT_MAX / 8 }; /* tokens of a micro-batch; kernels count rows in an int */
 
@@ -61,37 +59,55 @@ static int place_chunks(struct rank_config *config, const struct job *job, const
         chunk->layers = first[part + 1] - first[part];
         chunk->has_embedding = part == 0;
         chunk->has_head = part == parts - 1;
-        chunk->slots = pipeline_slots(pp_rank, mesh->pp, config->model.chunks, c, config->most_micro_batches);
+        chunk->slots = schedule_slots(pp_rank, mesh->pp, config->model.chunks, c, config->most_micro_batches);
     }
     free(first);
     return 0;
 }
 
-static int create_units(struct rank_config *config, const struct job *job, const struct mesh *mesh, int rank,
-                        struct error *err)
+/* The units of the rank's stage. */
+static void count_units(struct rank_config *config)
 {
-    size_t gradients = 0; /* the most that are summed over tp */
+    const struct mesh *mesh = &config->mesh;
+    bool first = config->coords.pp == 0, last = config->coords.pp == mesh->pp - 1;
+    int layers = 0;
 
-    config->units = units_create(&job->model, mesh, job->parallel.chunks, rank, err);
-    if (!config->units)
-        return -1;
-    for (int i = UNIT_POSITION; i < config->units->nunits; i++)
-        if (config->units->units[i].replicated > gradients)
-            gradients = config->units->units[i].replicated;
-    config->tp_scratch = tp_scratch_bytes(mesh->tp, job->precision.compute,
-                                          job->batch.micro_batch * job->model.seq_length, job->model.hidden, gradients);
-    return 0;
+    for (int c = 0; c < config->model.chunks; c++)
+        layers += config->model.chunk[c].layers;
+    config->units = (struct rank_units){.number = {[UNIT_KIND_WTE] = first || last,
+                                                   [UNIT_KIND_POSITION] = first,
+                                                   [UNIT_KIND_BLOCK] = layers,
+                                                   [UNIT_KIND_HEAD] = last}};
+    for (int kind = 0; kind < UNIT_KINDS; kind++)
+        config->units.size[kind] = unit_size_of(&config->job->model, (enum unit_kind)kind, mesh);
 }
 
-static void configure_parts(struct rank_config *config, const struct job *job, const struct mesh *mesh)
+/* The most gradients that are summed over tp: of a unit other than the token embedding. */
+static size_t most_replicated(const struct rank_units *units)
 {
+    size_t most = 0;
+
+    for (int kind = UNIT_KIND_POSITION; kind < UNIT_KINDS; kind++)
+        if (units->number[kind] > 0 && units->size[kind].replicated > most)
+            most = units->size[kind].replicated;
+    return most;
+}
+
+static void configure_parts(struct rank_config *config)
+{
+    const struct job *job = config->job;
+    const struct mesh *mesh = &config->mesh;
     bool first = config->coords.pp == 0, last = config->coords.pp == mesh->pp - 1;
 
-    config->context = (struct context){
-        .job = job,
+    config->sizes = (struct pass_sizes){
         .shape = &job->model,
-        .tp_size = mesh->tp,
+        .tp = mesh->tp,
+        .samples = job->batch.micro_batch,
+        .vocab_padded = vocabulary_padded(&job->model, mesh->tp),
         .dtype = job->precision.compute,
+        .logits_rows = config->device.logits_rows ? config->device.logits_rows : LOGITS_ROWS_CPU,
+        .dropout = job->dropout.hidden > 0,
+        .discrete = !config->device.is_host,
     };
     config->model.max_samples = job->batch.micro_batch;
     config->model.pipelined = mesh->pp > 1;
@@ -106,38 +122,27 @@ static void configure_parts(struct rank_config *config, const struct job *job, c
         .reduce_every_micro_batch = job->parallel.reduce == REDUCE_MICRO_BATCH,
         .many_micro_batches = config->most_micro_batches > 1,
         .tied = mesh->pp > 1 && (first || last),
+        .discrete = !config->device.is_host,
+        .mirror = job->checkpoint.dir[0] || job->checkpoint.load[0],
     };
+    config->tp_scratch =
+        tp_scratch_bytes(mesh->tp, job->precision.compute, job->batch.micro_batch * job->model.seq_length,
+                         job->model.hidden, most_replicated(&config->units));
 }
 
-struct rank_config *rank_config_create(const struct job *job, const struct mesh *mesh, int rank,
-                                       const struct device_traits *device, struct error *err)
+int rank_config_set(struct rank_config *config, const struct job *job, const struct mesh *mesh, int rank,
+                    const struct device_traits *device, struct error *err)
 {
-    struct rank_config *config = error_calloc(1, sizeof *config, err);
-
-    if (!config)
-        return NULL;
     if (check_batch(job, mesh, err) < 0)
-        goto fail;
-    config->coords = mesh_coords(mesh, rank);
+        return -1;
+    *config = (struct rank_config){
+        .job = job, .mesh = *mesh, .coords = mesh_coords(mesh, rank), .device = *device};
     config->most_micro_batches = rank_config_share(job, mesh, 0, job->batch.global_batch).micro_batches;
-    if (place_chunks(config, job, mesh, err) < 0 || create_units(config, job, mesh, rank, err) < 0)
-        goto fail;
-    configure_parts(config, job, mesh);
-    config->context.discrete = config->zero.discrete = !device->is_host;
-    config->context.logits_rows = device->logits_rows ? device->logits_rows : LOGITS_ROWS_CPU;
-    config->zero.mirror = job->checkpoint.dir[0] || job->checkpoint.load[0];
-    return config;
-fail:
-    rank_config_destroy(config);
-    return NULL;
-}
-
-void rank_config_destroy(struct rank_config *config)
-{
-    if (!config)
-        return;
-    units_destroy(config->units);
-    free(config);
+    if (place_chunks(config, job, mesh, err) < 0)
+        return -1;
+    count_units(config);
+    configure_parts(config);
+    return 0;
 }
 
 /* ---- the bytes ---- */
@@ -162,51 +167,66 @@ bool rank_config_uses_cudnn(const struct job *job, const struct device_traits *d
     return kernels_use_cudnn(&sizes);
 }
 
-size_t rank_config_workspace(const struct job *job, const struct rank_config *config,
-                             const struct device_traits *device)
+size_t rank_config_workspace(const struct rank_config *config)
 {
-    const struct model_shape *m = &job->model;
-    int tp = config->context.tp_size, wide = 4 * m->hidden / tp;
-    int rows = config->model.max_samples * m->seq_length;
-    bool layers = units_largest_block(config->units) > 0, embedding = config->units->units[UNIT_POSITION].here;
-    bool head = config->units->units[units_head(config->units)].here, bert_head = m->kind == MODEL_BERT && head;
-    struct workspace sizes = attention_sizes(job, device);
+    const struct model_shape *m = &config->job->model;
+    const struct rank_units *units = &config->units;
+    int tp = config->mesh.tp, wide = 4 * m->hidden / tp;
+    bool layers = units->number[UNIT_KIND_BLOCK] > 0, embedding = units->number[UNIT_KIND_POSITION] > 0;
+    bool head = units->number[UNIT_KIND_HEAD] > 0, bert_head = m->kind == MODEL_BERT && head, gpu = config->device.gpu;
+    struct workspace sizes = attention_sizes(config->job, &config->device);
 
-    sizes.threads = device->threads;
-    sizes.widens = device->widens;
+    sizes.threads = config->device.threads;
+    sizes.widens = config->device.widens;
     sizes.backward = true;
     sizes.products = layers || head;
-    sizes.rows = rows;
-    sizes.norm_cols = layers || head || (embedding && device->gpu) ? m->hidden : 0;
+    sizes.rows = config->model.max_samples * m->seq_length;
+    sizes.norm_cols = layers || head || (embedding && gpu) ? m->hidden : 0;
     sizes.bias_cols = layers || bert_head ? m->hidden : 0;
-    sizes.gelu_cols = layers ? wide : bert_head && device->gpu ? m->hidden : 0;
+    sizes.gelu_cols = layers ? wide : bert_head && gpu ? m->hidden : 0;
     sizes.heads = layers ? m->heads / tp : 0;
     if (!layers)
         sizes.head_size = 0;
     if (layers && wide > sizes.bias_cols)
         sizes.bias_cols = wide;
-    if (bert_head && config->units->vocab_padded > sizes.bias_cols)
-        sizes.bias_cols = config->units->vocab_padded;
-    for (int i = 0; i < config->units->nunits; i++)
-        sizes.squares += (config->units->units[i].count + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
+    if (bert_head && config->sizes.vocab_padded > sizes.bias_cols)
+        sizes.bias_cols = config->sizes.vocab_padded;
+    for (int kind = 0; kind < UNIT_KINDS; kind++)
+        sizes.squares +=
+            (size_t)units->number[kind] * ((units->size[kind].count + SQUARES_BLOCK - 1) / SQUARES_BLOCK);
     return kernels_workspace_bytes(&sizes);
+}
+
+struct footprint rank_config_bytes(const struct rank_config *config)
+{
+    const struct job *job = config->job;
+    struct model_bytes model = model_bytes(job, &config->sizes, &config->model);
+    struct footprint bytes = {0};
+
+    zero_footprint(&config->units, &config->zero, &bytes);
+    bytes.bytes[FOOTPRINT_ACTIVATIONS] += model.kept;
+    bytes.bytes[FOOTPRINT_WORKSPACE] += model.shared + model.workspace + rank_config_workspace(config);
+    bytes.bytes[FOOTPRINT_COMMUNICATION] += config->tp_scratch;
+    bytes.bytes[FOOTPRINT_HOST_STAGING] += model.host;
+    if (!config->device.is_host) {
+        long most = rank_config_most_samples(job, &config->mesh);
+        size_t samples = batch_bytes(&job->model, job->data.reset == RESET_DOCUMENT, most);
+
+        bytes.bytes[FOOTPRINT_WORKSPACE] += samples;
+        bytes.bytes[FOOTPRINT_HOST_STAGING] += samples;
+    }
+    return bytes;
 }
 
 int rank_config_footprint(const struct job *job, const struct mesh *mesh, int rank, const struct device_traits *device,
                           struct footprint *bytes, struct error *err)
 {
-    struct rank_config *config = rank_config_create(job, mesh, rank, device, err);
+    struct rank_config config;
 
     *bytes = (struct footprint){0};
-    if (!config)
+    if (rank_config_set(&config, job, mesh, rank, device, err) < 0)
         return -1;
-    zero_footprint(config->units, &config->zero, bytes);
-    model_footprint(&config->context, config->units, &config->model, bytes);
-    bytes->communication += config->tp_scratch;
-    bytes->workspace += rank_config_workspace(job, config, device);
-    if (!device->is_host)
-        feed_footprint(&job->model, job->data.reset == RESET_DOCUMENT, rank_config_most_samples(job, mesh), bytes);
-    rank_config_destroy(config);
+    *bytes = rank_config_bytes(&config);
     return 0;
 }
 
@@ -218,10 +238,14 @@ static const char *const rows[] = {"parameters",        "gradients",          "o
                                    "activations",       "workspace",          "communication",
                                    "in all, on device", "optimizer, on host", "staging, on host"};
 
-static size_t footprint_field(const struct footprint *b, int row)
+static size_t footprint_row(const struct footprint *b, int row)
 {
-    const size_t fields[] = {b->parameters,    b->gradients,        b->optimizer,      b->activations, b->workspace,
-                             b->communication, footprint_device(b), b->host_optimizer, b->host_staging};
+    const size_t *of = b->bytes;
+    const size_t fields[] = {of[FOOTPRINT_PARAMETERS],     of[FOOTPRINT_GRADIENTS],
+                             of[FOOTPRINT_OPTIMIZER],      of[FOOTPRINT_ACTIVATIONS],
+                             of[FOOTPRINT_WORKSPACE],      of[FOOTPRINT_COMMUNICATION],
+                             footprint_device(b),          of[FOOTPRINT_HOST_OPTIMIZER],
+                             of[FOOTPRINT_HOST_STAGING]};
 
     return fields[row];
 }
@@ -263,7 +287,7 @@ static void print_table(FILE *out, const struct footprint *bytes, int stages, bo
     for (int row = 0; row < (int)(sizeof rows / sizeof *rows) - is_host; row++) {
         fprintf(out, "\n  %-20s", rows[row]);
         for (int i = 0; i < columns; i++)
-            fprintf(out, " %11.1f", (double)footprint_field(&bytes[column[i]], row) / (1 << 20));
+            fprintf(out, " %11.1f", (double)footprint_row(&bytes[column[i]], row) / (1 << 20));
     }
     if (stages > COLUMNS)
         fprintf(out, "\n  largest: stage %d of %d", largest, stages);

@@ -1,0 +1,155 @@
+#include "plan/activations.h"
+
+static size_t all_rows(const struct pass_sizes *s, int samples)
+{
+    return (size_t)samples * (size_t)s->shape->seq_length;
+}
+
+static size_t local_rows(const struct pass_sizes *s, int samples)
+{
+    return all_rows(s, samples) / (size_t)s->tp;
+}
+
+void block_pieces(const struct pass_sizes *s, size_t bytes[BLOCK_PIECES])
+{
+    size_t rows = all_rows(s, s->samples), local = local_rows(s, s->samples);
+    size_t d = (size_t)s->shape->hidden, split = d / (size_t)s->tp, element = dtype_size(s->dtype);
+    size_t heads = (size_t)(s->shape->heads / s->tp);
+
+    bytes[PIECE_Y1] = bytes[PIECE_MID] = bytes[PIECE_Y2] = local * d * element;
+    bytes[PIECE_MEAN1] = bytes[PIECE_RSTD1] = bytes[PIECE_MEAN2] = bytes[PIECE_RSTD2] = local * sizeof(float);
+    bytes[PIECE_PRE] = bytes[PIECE_ACT] = rows * 4 * split * element;
+    bytes[PIECE_QKV] = rows * 3 * split * element;
+    bytes[PIECE_ATT] = rows * split * element;
+    bytes[PIECE_LSE] = rows * heads * sizeof(float);
+}
+
+void scratch_pieces(const struct pass_sizes *s, size_t bytes[SCRATCH_PIECES])
+{
+    size_t rows = all_rows(s, s->samples), local = local_rows(s, s->samples);
+    size_t d = (size_t)s->shape->hidden, split = d / (size_t)s->tp, element = dtype_size(s->dtype);
+
+    bytes[SCRATCH_WIDE] = rows * 4 * split * element;
+    bytes[SCRATCH_NARROW] = rows * split * element;
+    bytes[SCRATCH_PART] = rows * d * element;
+    bytes[SCRATCH_LOCAL] = s->tp > 1 || s->dropout ? local * d * element : 0;
+    bytes[SCRATCH_FULL_A] = bytes[SCRATCH_FULL_B] = s->tp > 1 ? rows * d * element : 0;
+}
+
+const int head_piece_times[MODEL_BERT + 1][HEAD_PIECES] = {
+    [MODEL_GPT] = {[HEAD_LOGITS] = 1, [HEAD_FULL] = 1, [HEAD_STATS] = 1, [HEAD_LOSS] = 4, [HEAD_WIDE] = 1,
+                   [HEAD_HOST] = 1, [HEAD_NORM] = 1, [HEAD_MEAN] = 2},
+    [MODEL_BERT] = {[HEAD_LOGITS] = 1, [HEAD_FULL] = 1, [HEAD_STATS] = 1, [HEAD_LOSS] = 4, [HEAD_WIDE] = 1,
+                    [HEAD_HOST] = 1, [HEAD_NORM] = 5, [HEAD_MEAN] = 4, [HEAD_SAMPLES] = 3, [HEAD_TARGETS] = 1,
+                    [HEAD_ORDER_LOSS] = 4, [HEAD_ORDER_LOGITS] = 1},
+};
+
+void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES])
+{
+    size_t rows = all_rows(s, s->samples), local = local_rows(s, s->samples), tp = (size_t)s->tp;
+    size_t d = (size_t)s->shape->hidden, element = dtype_size(s->dtype), vocab = (size_t)s->shape->vocab;
+    size_t most = rows < (size_t)s->logits_rows ? rows : (size_t)s->logits_rows, samples = (size_t)s->samples;
+
+    bytes[HEAD_LOGITS] = most * (size_t)s->vocab_padded * element;
+    bytes[HEAD_FULL] = tp > 1 ? rows * d * element : 0;
+    bytes[HEAD_STATS] = tp > 1 ? tp * 3 * most * sizeof(float) : 0;
+    bytes[HEAD_LOSS] = rows * sizeof(float);
+    bytes[HEAD_WIDE] = s->discrete ? vocab * sizeof(float) : 0;
+    bytes[HEAD_HOST] = s->discrete ? (rows > vocab ? rows : vocab) * sizeof(float) : 0;
+    bytes[HEAD_NORM] = local * d * element;
+    bytes[HEAD_MEAN] = local * sizeof(float);
+    bytes[HEAD_SAMPLES] = samples * d * element;
+    bytes[HEAD_TARGETS] = samples * sizeof(int32_t);
+    bytes[HEAD_ORDER_LOSS] = samples * sizeof(float);
+    bytes[HEAD_ORDER_LOGITS] = samples * 2 * element;
+}
+
+size_t buffer_bytes(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+size_t stream_bytes(const struct pass_sizes *s, int samples)
+{
+    return local_rows(s, samples) * (size_t)s->shape->hidden * dtype_size(s->dtype);
+}
+
+int chunk_inputs(const struct model_chunk *chunk)
+{
+    return chunk->has_embedding ? chunk->slots : chunk->slots + 1;
+}
+
+int chunk_outputs(const struct model_chunk *chunk)
+{
+    return chunk->has_head ? chunk->slots : 2;
+}
+
+enum recompute layer_recompute(const struct job *job, int layer_of_stage)
+{
+    int first = job->parallel.recompute_layers; /* 0: all */
+
+    return first == 0 || layer_of_stage < first ? job->parallel.recompute : RECOMPUTE_NONE;
+}
+
+/* Adds a layer's kept activations of one micro-batch; *shared is the most that a layer recomputes. */
+static size_t layer_bytes(const size_t piece[BLOCK_PIECES], enum recompute recompute, size_t *shared)
+{
+    size_t kept = 0, recomputed = 0;
+
+    for (int i = 0; i < BLOCK_PIECES; i++)
+        *(block_recomputes(recompute, i) ? &recomputed : &kept) += buffer_bytes(piece[i]);
+    *shared = recomputed > *shared ? recomputed : *shared;
+    return kept;
+}
+
+static void add_head(const struct pass_sizes *s, struct model_bytes *bytes)
+{
+    size_t piece[HEAD_PIECES];
+
+    head_pieces(s, piece);
+    for (int i = 0; i < HEAD_PIECES; i++)
+        *(i == HEAD_HOST ? &bytes->host : &bytes->workspace) +=
+            buffer_bytes(piece[i]) * (size_t)head_piece_times[s->shape->kind][i];
+}
+
+struct model_bytes model_bytes(const struct job *job, const struct pass_sizes *s, const struct model_config *config)
+{
+    size_t stream = buffer_bytes(stream_bytes(s, s->samples)), block[BLOCK_PIECES], scratch[SCRATCH_PIECES];
+    struct model_bytes bytes = {0};
+    int layer = 0; /* of the stage */
+
+    block_pieces(s, block);
+    scratch_pieces(s, scratch);
+    for (int i = 0; i < config->chunks; i++) {
+        const struct model_chunk *chunk = &config->chunk[i];
+        size_t slot = chunk->layers > 1 ? (size_t)(chunk->layers - 1) * stream : 0;
+
+        for (int l = 0; l < chunk->layers; l++)
+            slot += layer_bytes(block, layer_recompute(job, layer++), &bytes.shared);
+        bytes.kept += (size_t)(chunk_inputs(chunk) + chunk_outputs(chunk)) * stream + (size_t)chunk->slots * slot;
+        if (chunk->has_head)
+            add_head(s, &bytes);
+    }
+    for (int i = 0; i < SCRATCH_PIECES; i++)
+        bytes.workspace += buffer_bytes(scratch[i]);
+    bytes.workspace += (config->pipelined ? MODEL_GRADIENTS : 1) * stream;
+    return bytes;
+}
+
+size_t batch_bytes(const struct model_shape *shape, bool documents, long most)
+{
+    size_t samples = most > 0 ? (size_t)most : 1, tokens = samples * (size_t)shape->seq_length;
+
+    return sizeof(int32_t) * (shape->kind == MODEL_BERT ? 3 * tokens + 2 * samples : (documents ? 3 : 2) * tokens);
+}
+
+size_t tp_scratch_bytes(int size, enum dtype dtype, int rows, int cols, size_t gradients)
+{
+    size_t bucket = TP_BUCKET_ELEMENTS / (size_t)size, sums, product = (size_t)rows * (size_t)cols * dtype_size(dtype);
+
+    if (size == 1)
+        return 0;
+    bucket = bucket > 0 ? bucket : 1;
+    sums = (gradients < bucket ? gradients : bucket) * (size_t)size * sizeof(float);
+    return product > sums ? product : sums;
+}

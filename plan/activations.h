@@ -1,0 +1,137 @@
+/*
+ * activations.h - the memory of a rank's forward and backward passes: what is kept between them, and the scratch of one
+ * layer, of the head and of its logits. trainer/model/ places exactly the pieces that these functions size; block.h,
+ * head.h and vocabulary.h there say what is in each.
+ *
+ * R = rows of a micro-batch, Rl = R / tp = local rows, d = hidden, V' = this rank's padded rows of the vocabulary.
+ */
+#ifndef MUSTER_PLAN_ACTIVATIONS_H
+#define MUSTER_PLAN_ACTIVATIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/dtype.h"
+#include "common/job.h"
+#include "plan/footprint.h"
+
+enum { MODEL_MAX_CHUNKS = 64 };
+
+/* One of a stage's runs of layers. */
+struct model_chunk {
+    int first_layer, layers;
+    bool has_embedding, has_head;
+    int slots; /* micro-batches whose activations are held at once */
+};
+
+struct model_config {
+    int chunks;
+    struct model_chunk chunk[MODEL_MAX_CHUNKS];
+    int max_samples; /* of a micro-batch */
+    bool pipelined;  /* activations come from and go to other stages */
+};
+
+/* What the pieces depend on. */
+struct pass_sizes {
+    const struct model_shape *shape;
+    int tp, samples, vocab_padded;
+    enum dtype dtype;
+    int logits_rows; /* struct device_traits */
+    bool dropout;    /* of hidden activations */
+    bool discrete;   /* the device's memory is not host memory */
+};
+
+/* ---- pieces, in bytes; 0: not needed ----------------------------------------------------------------------------- */
+
+/* Activations of one block. With full recompute those from BLOCK_QKV on are not kept either. */
+enum block_piece {
+    PIECE_Y1,
+    PIECE_MID,
+    PIECE_Y2,
+    PIECE_MEAN1,
+    PIECE_RSTD1,
+    PIECE_MEAN2,
+    PIECE_RSTD2,
+    PIECE_PRE,
+    PIECE_ACT,
+    PIECE_QKV, /* from here on: recomputed with selective recompute too */
+    PIECE_ATT,
+    PIECE_LSE,
+    BLOCK_PIECES,
+};
+void block_pieces(const struct pass_sizes *s, size_t bytes[BLOCK_PIECES]);
+
+/* True if the piece is not kept from forward to backward, but recomputed in memory that all blocks share. */
+static inline bool block_recomputes(enum recompute recompute, int piece)
+{
+    return recompute == RECOMPUTE_FULL || (recompute == RECOMPUTE_SELECTIVE && piece >= PIECE_QKV);
+}
+
+/* Scratch of one block at a time. */
+enum scratch_piece {
+    SCRATCH_WIDE,
+    SCRATCH_NARROW,
+    SCRATCH_PART,
+    SCRATCH_LOCAL,
+    SCRATCH_FULL_A,
+    SCRATCH_FULL_B,
+    SCRATCH_PIECES,
+};
+void scratch_pieces(const struct pass_sizes *s, size_t bytes[SCRATCH_PIECES]);
+
+/* The head with its losses. */
+enum head_piece {
+    HEAD_LOGITS,
+    HEAD_FULL,
+    HEAD_STATS,
+    HEAD_LOSS, /* one of the four arrays of a cross-entropy's results */
+    HEAD_WIDE,
+    HEAD_HOST, /* in host memory */
+    HEAD_NORM, /* [Rl, d] */
+    HEAD_MEAN, /* [Rl] fp32 */
+    HEAD_SAMPLES, /* [samples, d]; it and the rest are BERT's */
+    HEAD_TARGETS,
+    HEAD_ORDER_LOSS,
+    HEAD_ORDER_LOGITS,
+    HEAD_PIECES,
+};
+void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES]);
+
+/* How often each piece occurs in the head. */
+extern const int head_piece_times[MODEL_BERT + 1][HEAD_PIECES];
+
+/* ---- a rank's ---------------------------------------------------------------------------------------------------- */
+
+enum { MODEL_GRADIENTS = 3 }; /* buffers for gradients of a chunk's output, with a pipeline */
+
+size_t buffer_bytes(size_t bytes); /* of a piece in its buffer: rounded up to whole cache lines */
+
+/* A chunk's input, or output, with `samples` samples: [Rl, d]. */
+size_t stream_bytes(const struct pass_sizes *s, int samples);
+
+/* The buffers for a chunk's inputs and outputs. There is one input more than slots, so that the next one can be
+ * received ahead; the embedding's is written here. Without a head, outputs alternate between two. */
+int chunk_inputs(const struct model_chunk *chunk);
+int chunk_outputs(const struct model_chunk *chunk);
+
+/* A layer recomputes if it is one of the first parallel.recompute_layers of its stage, counted over the chunks. */
+enum recompute layer_recompute(const struct job *job, int layer_of_stage);
+
+/* The bytes of a model's four buffers. */
+struct model_bytes {
+    size_t kept, shared, workspace, host;
+};
+struct model_bytes model_bytes(const struct job *job, const struct pass_sizes *s, const struct model_config *config);
+
+/* The samples of a step on a discrete device, of at most `most` samples: batch.h. documents: data.reset. */
+size_t batch_bytes(const struct model_shape *shape, bool documents, long most);
+
+/* tp_all_reduce_f32 sums in buckets of at most this many fp32 elements, counted over all ranks. So its scratch has at
+ * most 32 MiB for any model. */
+enum { TP_BUCKET_ELEMENTS = 8 << 20 };
+
+/* The scratch of a tp group of `size` ranks. rows, cols: the most of a tp_start_reduce_scatter; gradients: the most
+ * elements of a tp_all_reduce_f32. */
+size_t tp_scratch_bytes(int size, enum dtype dtype, int rows, int cols, size_t gradients);
+
+#endif

@@ -1,0 +1,117 @@
+/*
+ * state.h - the memory of ZeRO: sizes of the buffers for parameters, gradients and optimizer state, and of those for
+ * their exchange. trainer/parallel/zero.h has the table of the stages; it allocates exactly the buffers listed here.
+ */
+#ifndef MUSTER_PLAN_STATE_H
+#define MUSTER_PLAN_STATE_H
+
+#include <stdbool.h>
+
+#include "common/dtype.h"
+#include "plan/footprint.h"
+#include "plan/tensors.h"
+
+/* The options that decide where state is held, and when it is exchanged. */
+struct zero_config {
+    int zero_stage, dp, dp_rank;
+    enum dtype compute_dtype; /* of parameters in the forward pass */
+    enum dtype reduce_dtype;  /* of gradients between ranks: precision.reduce */
+    enum dtype grad_dtype;    /* of the sums that are kept: precision.gradients */
+    bool offload;
+    bool reduce_every_micro_batch; /* parallel.reduce; false: once a step */
+    bool many_micro_batches;       /* some step may have more than one */
+    bool tied;                     /* the token embedding is held by another pipeline stage too */
+    bool discrete;                 /* the device's memory is not host memory (device_is_host) */
+    bool mirror;                   /* if discrete: allocate copies of the state in host memory, for zero_pieces */
+};
+
+enum {
+    ZERO_KINDS = 3,   /* of state: "param", "exp_avg", "exp_avg_sq" */
+    BLOCK_SLOTS = 2,  /* buffers for gathered blocks, and for blocks' gradients: one is in use, one in flight */
+    REDUCE_SLOTS = 2, /* buckets of gradients in flight at once */
+    BUCKET_ELEMENTS = 8 << 20,  /* of all ranks together in one reduce-scatter */
+    LEAST_BUCKET = 1 << 16,     /* of one rank */
+    STAGING_ELEMENTS = 1 << 20, /* copied from the host to the device at a time */
+    TIE_ELEMENTS = 1 << 16,     /* of the tied embedding's gradient exchanged at a time */
+};
+
+/* One unit's buffers in this configuration: their sizes, and where some of them begin in the unit's flat buffer
+ * (*_first). In elements. */
+struct zero_sizes {
+    size_t shard_first, shard_count; /* this rank's part of the flat buffer */
+    size_t state_first, state_count; /* the part that this rank has optimizer state for */
+    size_t param;                    /* held all the time, in the type of the forward pass */
+    size_t master;                   /* fp32; 0 if the parameters are their own master */
+    size_t moment;                   /* each of exp_avg and exp_avg_sq */
+    size_t grad;                     /* the step's sums on the device */
+    size_t host_grad;                /* and on the host */
+    size_t param_first, grad_first;  /* the elements at which param and grad begin */
+    size_t own_micro_grad;           /* a buffer of this unit alone for a micro-batch's gradients; 0: one of
+                                        zero.micro_grad_slots[] */
+    size_t gathered; /* this unit's own gather buffer; 0 below ZeRO stage 3, and for blocks, which share BLOCK_SLOTS
+                        buffers */
+    size_t mirror;   /* each kind of state, copied to the host for zero_pieces */
+};
+
+/* The sizes of shared buffers. */
+struct zero_shared_sizes {
+    size_t block_micro_grad, block_gathered; /* elements of one buffer */
+    int micro_grad_slots;                    /* buffers of block_micro_grad elements: 0, 1 or BLOCK_SLOTS */
+    size_t bucket;                           /* elements of one rank in a reduce-scatter; 0 with one rank */
+    bool outgoing, incoming, bounce;         /* the reduce slots have these buffers */
+    int staging_halves;                      /* of STAGING_ELEMENTS each: one is sent while the other is filled */
+    size_t staging_element;                  /* bytes */
+};
+
+/* The units of a rank: how many of each kind, all of one size. */
+struct rank_units {
+    struct unit_size size[UNIT_KINDS];
+    int number[UNIT_KINDS];
+};
+
+/* The effective configuration: with one dp rank nothing is sharded or reduced. */
+struct zero_config zero_effective(const struct zero_config *config);
+struct zero_sizes zero_sizes_of(size_t count, bool is_block, const struct zero_config *effective);
+struct zero_shared_sizes zero_shared_of(const struct rank_units *units, const struct zero_config *effective);
+
+/* True if this rank's shard of the gradients is summed in host memory. */
+static inline bool zero_sums_on_host(const struct zero_config *effective)
+{
+    return effective->offload && effective->zero_stage > 0;
+}
+
+/* A unit's buffers. */
+enum {
+    STATE_PARAM,
+    STATE_GRAD,
+    STATE_MICRO_GRAD,
+    STATE_HOST_GRAD,
+    STATE_MASTER,
+    STATE_EXP_AVG,
+    STATE_EXP_AVG_SQ,
+    STATE_GATHERED,
+    STATE_MIRROR, /* ZERO_KINDS of them */
+    STATE_BUFFERS = STATE_MIRROR + ZERO_KINDS,
+};
+void zero_unit_buffers(const struct zero_sizes *sizes, const struct zero_config *effective,
+                       struct planned_buffer buffers[STATE_BUFFERS]);
+
+/* The buffers that units share. The slots' buffers come once for each slot. */
+enum {
+    SHARED_MICRO_GRAD,                            /* BLOCK_SLOTS */
+    SHARED_GATHERED = SHARED_MICRO_GRAD + BLOCK_SLOTS, /* BLOCK_SLOTS */
+    SHARED_SCRATCH = SHARED_GATHERED + BLOCK_SLOTS,    /* REDUCE_SLOTS; likewise the next three */
+    SHARED_OUTGOING = SHARED_SCRATCH + REDUCE_SLOTS,
+    SHARED_INCOMING = SHARED_OUTGOING + REDUCE_SLOTS,
+    SHARED_BOUNCE = SHARED_INCOMING + REDUCE_SLOTS,
+    SHARED_TIE = SHARED_BOUNCE + REDUCE_SLOTS,
+    SHARED_STAGING,
+    SHARED_BUFFERS,
+};
+void zero_shared_buffers(const struct zero_shared_sizes *sizes, const struct zero_config *effective,
+                         struct planned_buffer buffers[SHARED_BUFFERS]);
+
+/* Adds the bytes of all these buffers. */
+void zero_footprint(const struct rank_units *units, const struct zero_config *config, struct footprint *bytes);
+
+#endif
