@@ -1,0 +1,83 @@
+/*
+ * cost.h - what a step takes: the one cost model. Placement, muster-plan, parallel.mesh = "auto" and the benchmarks'
+ * estimates all ask it.
+ *
+ * A step is the schedule that the pipeline runs (plan/schedule.h), walked entry by entry: an entry starts when its stage
+ * is free and its input has arrived. With P the product rate, A the attention rate and W the memory's bandwidth, R the
+ * rows (tokens) of a micro-batch, d hidden, t = tp, e the bytes of an element:
+ *
+ *   product m x n x k   2 m n k / P + e (m k + k n + m n) / W. The second term is what an ideal kernel would hide; real
+ *                       ones lose about as much at their edges (H200: within 10% for n and k from 768 to 12288). P falls
+ *                       by `ALIGNED` where n or k of a rank is no multiple of 64 (BigScience: hidden 14400 / 8).
+ *   layer               products R x 3d/t x d, R x d x d/t, R x 4d/t x d, R x d x 4d/t; the backward pass has two of
+ *                       each, full recompute one more but the last, selective the first
+ *   attention           2 R s d / t FLOPs causal (4 for BERT) in a forward pass, 2.5 times that backward; at rate A where
+ *                       it is fused (arXiv 2205.14135). Else 4 R s d / t at rate P, and `attention` bytes a score
+ *   rows                stack.rows bytes at W, over R / t rows where rows are split (arXiv 2205.05198), else over R
+ *   head                three products R x V/t x d, and LOGIT_BYTES a logit at W
+ *   tp                  a layer's forward pass all-gathers and reduce-scatters R d twice (arXiv 1909.08053), so does
+ *                       the backward pass, and full recompute
+ *   collective          n ranks, B bytes: (n - 1) / n B / bandwidth + min(n - 1, 2 log2 n) latency, at the level that
+ *                       joins them; ranks of one node share its way out (NCCL's rings)
+ *   dp                  a reduce-scatter of gradients and an all-gather of parameters a step (arXiv 1910.02054); stages
+ *                       2 and 3 reduce every micro-batch, stage 3 gathers in each forward and backward pass. Hidden
+ *                       behind `overlap` of the pass's computing time
+ *   pp                  R d / t elements between stages where rows are split, else R d
+ *   optimizer           stack.optimizer bytes a parameter of this rank at W; offloaded: at host_rate, and gradients and
+ *                       parameters over host_link
+ */
+#ifndef MUSTER_PLAN_COST_H
+#define MUSTER_PLAN_COST_H
+
+#include "common/job.h"
+#include "common/mesh.h"
+#include "plan/footprint.h"
+#include "plan/machine.h"
+
+enum cost_part {
+    COST_PRODUCTS,
+    COST_ATTENTION,
+    COST_ROWS,
+    COST_HEAD, /* logits and losses: products too */
+    COST_LAUNCH,
+    COST_TP,
+    COST_DP,
+    COST_PIPELINE, /* bubble, imbalance and messages between stages */
+    COST_OPTIMIZER,
+    COST_OFFLOAD,
+    COST_PARTS,
+};
+extern const char *const cost_names[COST_PARTS];
+
+struct plan_cost {
+    double seconds; /* of a step */
+    double part[COST_PARTS]; /* of the stage that computes longest; they add up to seconds */
+};
+
+/* The step of this job on this mesh. -1 with CODE_CONFIG if the job does not fit the mesh. */
+int plan_cost(const struct job *job, const struct mesh *mesh, const struct machine *machine, const struct stack *stack,
+              struct plan_cost *cost, struct error *err);
+
+/* The bytes of a rank. `held` is what a monitor shows, with the allocator's cache; `needed` is what must fit. */
+struct plan_memory {
+    struct footprint footprint; /* of the largest stage, by the engine's arithmetic */
+    int stage;
+    double needed, held, host;
+};
+int plan_memory(const struct job *job, const struct mesh *mesh, const struct machine *machine,
+                const struct stack *stack, struct plan_memory *memory, struct error *err);
+
+/* The rates by which published tables measure a step of `seconds` on `ranks` ranks of that peak (plan/flops.h). */
+struct plan_rates {
+    double tokens, samples; /* a second */
+    double tflops;          /* a rank, Megatron's since 2022 */
+    double tflops_before;   /* Megatron's before 2022 */
+    double mfu, hfu;        /* PaLM's */
+    double mosaic_mfu, mosaic_hfu;               /* MosaicML's with attention */
+    double mosaic_mfu_params, mosaic_hfu_params; /* and without */
+};
+struct plan_rates plan_rates(const struct job *job, int ranks, double peak, double seconds);
+
+double machine_peak(const struct machine *machine, enum dtype dtype);
+
+#endif

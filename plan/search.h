@@ -1,0 +1,52 @@
+/*
+ * search.h - which mesh to take: tries every mesh, ZeRO stage, recompute, offload and micro-batch that the model's shape
+ * and the limits allow; memory and time are plan/cost.h's. Deterministic: equal arguments give equal results.
+ */
+#ifndef MUSTER_PLAN_SEARCH_H
+#define MUSTER_PLAN_SEARCH_H
+
+#include "plan/cost.h"
+
+/* What a search may choose; 0 leaves it free. For zero, recompute and offload, -1 does. */
+struct plan_limits {
+    int tp, pp, chunks, micro_batch;
+    int zero, recompute, offload;
+    int most_tp;         /* 0: the ranks of a node */
+    double memory;       /* bytes of a rank; 0: the machine's */
+    double host_memory;  /* bytes of a rank; 0: not limited */
+};
+#define PLAN_FREE ((struct plan_limits){.zero = -1, .recompute = -1, .offload = -1})
+
+struct plan_choice {
+    struct mesh mesh;
+    int chunks, zero, micro_batch;
+    enum recompute recompute;
+    enum offload offload;
+    struct plan_memory memory;
+    struct plan_cost cost;
+    bool fits;
+};
+
+struct plan_results {
+    struct plan_choice *best; /* [most], the fastest first; at most `count` of them are set */
+    int most, count;
+    long tried, fitting;
+    struct plan_choice smallest; /* what needs least memory, if nothing fits */
+};
+
+/* The job's mesh keys are not read; its model, batch, precision and the rest are. -1 with CODE_CONFIG if the model has no
+ * mesh of so many ranks; results->count 0 if there are meshes but none fits. */
+int plan_search(const struct job *job, const struct machine *machine, const struct stack *stack, int ranks,
+                const struct plan_limits *limits, struct plan_results *results, struct error *err);
+
+/* Evaluates one choice, whose mesh and settings are given. */
+int plan_evaluate(const struct job *job, const struct machine *machine, const struct stack *stack,
+                  const struct plan_limits *limits, struct plan_choice *choice, struct error *err);
+
+/* Sets the job's parallel and batch keys to the choice. job->parallel.reduce is the default of the ZeRO stage. */
+void plan_apply(const struct plan_choice *choice, struct job *job);
+
+/* "dp 8 x tp 4 x pp 2, ZeRO-1, ..." Returns text. */
+const char *plan_describe(const struct plan_choice *choice, char *text, size_t size);
+
+#endif
