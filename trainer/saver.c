@@ -230,8 +230,7 @@ static int name_stage(struct saver *s, const char *host, char name[static NAME_S
 
 static void close_stage(struct saver *s, double seconds)
 {
-    if (s->stage)
-        saver_stage_close(s->stage, seconds);
+    saver_stage_close(s->stage, seconds);
     s->stage = NULL;
 }
 
@@ -461,7 +460,7 @@ void saver_destroy(struct saver *s)
     if (!s)
         return;
     copying = saver_stage_is_copying(s->stage);
-    saver_stage_destroy(s->stage); /* an incomplete copy has no part file, so the drainer ignores it */
+    close_stage(s, 0);
     if (copying)
         shard_save_destroy(&s->shard_save);
     nodes_free(&s->nodes);

@@ -78,15 +78,11 @@ void saver_poll(struct saver *s)
 {
     struct ckpt_save_status news;
     struct error err;
-    int done;
 
     if (!s->stage)
         return;
-    done = saver_stage_supervise(s->stage, &err);
-    if (done == SUPERVISE_KILLED)
-        saver_log(s, "muster-ckptd made no progress for %.0f s and is restarted", s->stage->silent);
-    else if (done != 0)
-        saver_log(s, "%s", done > 0 ? "muster-ckptd had ended and was restarted" : err.text);
+    if (saver_stage_supervise(s->stage, &err) < 0)
+        saver_log(s, "%s", err.text);
     if (saver_stage_is_copying(s->stage)) /* its commit is logged when it is known how long training waited */
         return;
     while (comm_rank(s->world) == 0 && ckpt_stage_poll(s->stage->handle, &news, &err) > 0)

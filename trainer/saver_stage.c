@@ -1,4 +1,5 @@
-#include "trainer/saver_stage.h"
+/* saver_stage.c - copies the rank's shard into its node's stage, and runs the muster-ckptd that drains it. */
+#include "trainer/saver_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,14 +82,14 @@ static void kill_drainer(struct saver_stage *s)
         fclose(file);
 }
 
-int saver_stage_supervise(struct saver_stage *s, struct error *err)
+int saver_stage_supervise(struct saver_stage *s, struct error *line)
 {
     if (!s->first)
         return 0;
     if (count_silent(s) >= s->kill_at) {
         s->kill_at = s->silent + SAVER_SILENT;
         kill_drainer(s);
-        return SUPERVISE_KILLED;
+        return error_set(line, CODE_IO, CKPTD " made no progress for %.0f s and is restarted", s->silent);
     }
     if (is_drained(s))
         return 0;
@@ -98,7 +99,7 @@ int saver_stage_supervise(struct saver_stage *s, struct error *err)
         return 0;
     s->restarts++;
     s->restarted = clock_monotonic();
-    return start_ckptd(s, err) < 0 ? -1 : SUPERVISE_RESTARTED;
+    return start_ckptd(s, line) < 0 ? -1 : error_set(line, CODE_IO, CKPTD " had ended and was restarted");
 }
 
 /* ---- the stage ---- */
@@ -117,26 +118,13 @@ struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int
     s->handle = ckpt_stage_open(config, err);
     if (s->handle && (!s->first || start_ckptd(s, err) == 0))
         return s;
-    if (s->handle)
-        saver_stage_close(s, 0);
-    else
-        free(s);
+    saver_stage_close(s, 0);
     return NULL;
 }
 
 void saver_stage_close(struct saver_stage *s, double seconds)
 {
     double end = clock_monotonic() + seconds;
-
-    ckpt_stage_destroy(s->handle);
-    s->handle = NULL;
-    while (is_running(s) && clock_monotonic() < end)
-        clock_sleep(0.01);
-    free(s);
-}
-
-void saver_stage_destroy(struct saver_stage *s)
-{
     struct error ignored;
 
     if (!s)
@@ -144,6 +132,8 @@ void saver_stage_destroy(struct saver_stage *s)
     if (s->save)
         saver_stage_wait(s, &ignored);
     ckpt_stage_destroy(s->handle);
+    while (is_running(s) && clock_monotonic() < end)
+        clock_sleep(0.01);
     free(s);
 }
 

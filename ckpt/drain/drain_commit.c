@@ -343,8 +343,8 @@ static int copy_shards(struct drain_turn *turn, const struct directory *from, st
         turn->save->copy_began = clock_monotonic();
     atomic_store(&turn->drainer->shared->copying, true);
     turn->save->next_gather = 0;
-    if (from == &turn->source && !turn->present && is_superseded(turn))
-        result = CKPT_SUPERSEDED;
+    if (from == &turn->source && turn->drainer->in_use && !turn->present && is_superseded(turn))
+        result = CKPT_SUPERSEDED; /* left over, and the present run has a newer one */
     else
         result = drain_shards(turn, from, err);
     atomic_store(&turn->drainer->shared->copying, false);
