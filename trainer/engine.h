@@ -130,7 +130,7 @@ int engine_set_losses(struct engine *engine, struct set_sums *sums, double *loss
 bool engine_snapshot(struct engine *engine, struct ckpt_progress *snapshot);
 
 /* This rank's shard in a save, and the name of this attempt, which is the same on all ranks. engine_save writes it to
- * checkpoint.dir; saver_stage.c copies it into the stage. */
+ * checkpoint.dir; saver_copy.c copies it into the stage. */
 struct shard_save {
     struct ckpt_save save; /* borrows from the engine and from this struct, which must not be moved */
     char attempt[CKPT_ATTEMPT_SIZE];

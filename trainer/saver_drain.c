@@ -1,18 +1,27 @@
-/* saver_drain.c - the trainer's side of staged saves: reads their results, makes room for the next save, and waits
- * until all are committed. muster-ckptd drains them (ckpt/drain/). */
+/*
+ * saver_drain.c - the trainer's side of staged saves: runs the muster-ckptd that drains the node's stage (ckpt/drain/),
+ * reads what becomes of the saves, makes room for the next one, and waits until all are committed.
+ */
 #include "trainer/saver_impl.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/clock.h"
+#include "trainer/programs.h"
 
 enum {
     LINE_SIZE = 1024,
+    MOST_RESTARTS = 5, /* of a muster-ckptd that ends again and again */
+    LONG_LIVED = 10,   /* seconds after the last restart, `restarts` is 0 again */
+    SILENT_SECONDS = 5,
     FULL_SECONDS = 5,       /* after a stage was full for so long: a run that stops gives up an older save; and if no
                                muster-ckptd drains the stage, saves are written directly */
     UNCOMMITTED_AFTER = 15, /* after so long without a commit, log it when a save is postponed or dropped */
@@ -36,6 +45,137 @@ void saver_log(struct saver *s, const char *format, ...)
     s->events.log(s->events.arg, line);
 }
 
+/* ---- the stage, and muster-ckptd ----------------------------------------------------------------------------------
+ * */
+
+static int start_ckptd(struct saver_stage *s, struct error *err)
+{
+    char cap[32], child[32];
+    const char *stage = ckpt_stage_directory(s->handle);
+    const char *arguments[] = {"--quiet", child, s->cap > 0 ? cap : stage, s->cap > 0 ? stage : NULL, NULL};
+
+    snprintf(cap, sizeof cap, "--cap=%d", s->cap);
+    snprintf(child, sizeof child, "--child=%d", (int)getpid());
+    return ckptd_start(&s->pid, arguments, -1, STDOUT_FILENO, err);
+}
+
+static bool is_running(struct saver_stage *s)
+{
+    int status;
+
+    if (s->pid != 0 && waitpid(s->pid, &status, WNOHANG) != 0)
+        s->pid = 0;
+    return s->pid != 0;
+}
+
+static bool is_drained(struct saver_stage *s)
+{
+    return (is_running(s) || ckpt_stage_has_drainer(s->handle)) && s->silent < 3 * SILENT_SECONDS;
+}
+
+/* True while our muster-ckptd may still be restarted; or while it, or one of an earlier run, runs and moves. */
+static bool has_drainer(struct saver_stage *s)
+{
+    return s->restarts < MOST_RESTARTS || is_drained(s);
+}
+
+/* For how long it has not moved, while this process did: a job may be suspended. */
+static double count_silent(struct saver_stage *s)
+{
+    double now = clock_monotonic(), sign = ckpt_stage_updated(s->handle);
+
+    if (sign != s->sign) {
+        s->sign = sign;
+        s->silent = 0;
+        s->kill_at = SILENT_SECONDS;
+    } else if (s->looked > 0) {
+        s->silent += fmin(now - s->looked, SILENT_SECONDS / 4.0);
+    }
+    s->looked = now;
+    return s->silent;
+}
+
+/* Ours, or one of an earlier run, which has the stage in its command line. */
+static void kill_drainer(struct saver_stage *s)
+{
+    const char *stage = ckpt_stage_directory(s->handle);
+    char path[64], words[8192];
+    int pid = is_running(s) ? s->pid : saver_stage_is_copying(s) ? 0 : ckpt_stage_drainer(s->handle);
+    FILE *file;
+    size_t length;
+
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    file = pid > 0 ? fopen(path, "re") : NULL;
+    length = file ? fread(words, 1, sizeof words, file) : 0;
+    if (memmem(words, length, CKPTD, strlen(CKPTD)) && memmem(words, length, stage, strlen(stage)))
+        kill(pid, SIGKILL);
+    if (file)
+        fclose(file);
+}
+
+/*
+ * Restarts a muster-ckptd that has ended, unless it did so too often after short lives. If none has moved for
+ * SILENT_SECONDS, kills the one that runs, if any; a later call restarts it. It can be killed at any time: only its
+ * child waits for the file system.
+ */
+static void supervise_ckptd(struct saver *saver, struct saver_stage *s)
+{
+    struct error err;
+
+    if (!s->first)
+        return;
+    if (count_silent(s) >= s->kill_at) {
+        s->kill_at = s->silent + SILENT_SECONDS;
+        kill_drainer(s);
+        saver_log(saver, CKPTD " made no progress for %.0f s and is restarted", s->silent);
+        return;
+    }
+    if (is_drained(s))
+        return;
+    if (clock_monotonic() - s->restarted > LONG_LIVED)
+        s->restarts = 0;
+    if (s->restarts == MOST_RESTARTS)
+        return;
+    s->restarts++;
+    s->restarted = clock_monotonic();
+    saver_log(saver, "%s", start_ckptd(s, &err) < 0 ? err.text : CKPTD " had ended and was restarted");
+}
+
+struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err)
+{
+    struct saver_stage *s = calloc(1, sizeof *s);
+
+    if (!s) {
+        error_set(err, CODE_IO, "out of memory for the stage");
+        return NULL;
+    }
+    s->first = config->first;
+    s->cap = cap;
+    s->kill_at = SILENT_SECONDS;
+    s->handle = ckpt_stage_open(config, err);
+    if (s->handle && (!s->first || start_ckptd(s, err) == 0))
+        return s;
+    saver_stage_close(s, 0);
+    return NULL;
+}
+
+void saver_stage_close(struct saver_stage *s, double seconds)
+{
+    double end = clock_monotonic() + seconds;
+    struct error ignored;
+
+    if (!s)
+        return;
+    if (s->save)
+        saver_stage_wait(s, &ignored);
+    ckpt_stage_destroy(s->handle);
+    while (is_running(s) && clock_monotonic() < end)
+        clock_sleep(0.01);
+    free(s);
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
 void saver_look_for_others(struct saver *s, uint64_t newest)
 {
     /* Until this run has saved, any commit there comes from the run before it. */
@@ -48,8 +188,6 @@ void saver_look_for_others(struct saver *s, uint64_t newest)
               s->job->checkpoint.dir, newest, s->engine->step);
     s->others_logged = true;
 }
-
-/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static void report_end(struct saver *s, const struct ckpt_save_status *news)
 {
@@ -81,8 +219,7 @@ void saver_poll(struct saver *s)
 
     if (!s->stage)
         return;
-    if (saver_stage_supervise(s->stage, &err) < 0)
-        saver_log(s, "%s", err.text);
+    supervise_ckptd(s, s->stage);
     if (saver_stage_is_copying(s->stage)) /* its commit is logged when it is known how long training waited */
         return;
     while (comm_rank(s->world) == 0 && ckpt_stage_poll(s->stage->handle, &news, &err) > 0)
@@ -153,7 +290,7 @@ static int look_for_room(struct saver *s, bool *proceed, struct error *err)
     full_for = full ? clock_monotonic() - s->full_since : 0;
     spare = first && ckpt_stage_find_oldest(stage, s->engine->step, !(s->stopping && full_for > FULL_SECONDS),
                                             s->ending && full, &own);
-    votes[UNDRAINED] = first && full_for > FULL_SECONDS && !saver_stage_has_drainer(s->stage);
+    votes[UNDRAINED] = first && full_for > FULL_SECONDS && !has_drainer(s->stage);
     votes[DROPPING] = s->dropped != UINT64_MAX && ckpt_stage_has(stage, s->dropped);
     if (spare)
         votes[OLDEST] = -(double)own.step;
@@ -231,7 +368,7 @@ int saver_wait_for_staged(struct saver *s, struct error *err)
         if (left && must_stop_waiting(s, &failing))
             state = STOP;
         else if (left)
-            state = saver_stage_has_drainer(s->stage) ? WAITING : NO_DRAINER;
+            state = has_drainer(s->stage) ? WAITING : NO_DRAINER;
         if (comm_max_f64(s->world, &state, 1, err) < 0)
             return -1;
         if (state == ALL_ENDED)
@@ -240,7 +377,7 @@ int saver_wait_for_staged(struct saver *s, struct error *err)
             return fail_waiting(s, err);
         if (state == NO_DRAINER)
             return error_set(err, CODE_IO, "muster-ckptd ended %d times on a node: nothing drains its stage",
-                             SAVER_MOST_RESTARTS);
+                             MOST_RESTARTS);
         clock_sleep(POLL_SECONDS);
     }
     saver_poll(s);

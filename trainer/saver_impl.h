@@ -12,12 +12,7 @@
 #include "trainer/nodes.h"
 #include "trainer/saver.h"
 
-/* ---- saver_stage.c: this rank and its node's stage; nothing here communicates with other ranks ------------------- */
-
-enum {
-    SAVER_MOST_RESTARTS = 5, /* of a muster-ckptd that ends again and again */
-    SAVER_SILENT = 5,        /* seconds */
-};
+/* ---- this rank and its node's stage; nothing here communicates with other ranks ---------------------------------- */
 
 /*
  * The node's stage, into which the rank's shard is copied (ckpt_stage_shard). The node's first rank also runs the
@@ -43,17 +38,7 @@ struct saver_stage {
     struct error error;
 };
 
-/*
- * Open the node's stage; with config->first, also start muster-ckptd: the one beside this program, else the one in
- * PATH. It gets a session of its own, so that a terminal's ^C does not end the drain of the last save.
- */
-struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err);
-
-/*
- * This rank stages no more. Waits for the copy under way, and, up to so many seconds, until muster-ckptd has drained
- * what is left, removed the stage, and ended. Then frees the struct. NULL does nothing.
- */
-void saver_stage_close(struct saver_stage *stage, double seconds);
+/* saver_copy.c */
 
 /*
  * Copy a shard into the stage (ckpt_stage_shard). in_thread: in a thread with all signals blocked. Otherwise, or if no
@@ -66,16 +51,19 @@ bool saver_stage_copy_done(const struct saver_stage *stage);  /* true if saver_s
 /* Wait for the copy. Returns what ckpt_stage_shard returned, with its *err. */
 int saver_stage_wait(struct saver_stage *stage, struct error *err);
 
-/* True while our muster-ckptd may still be restarted; or while it, or one of an earlier run, runs and has moved in the
- * last 3 * SAVER_SILENT seconds. */
-bool saver_stage_has_drainer(struct saver_stage *stage);
+/* saver_drain.c */
 
 /*
- * Call often. Restarts a muster-ckptd that has ended, unless it did so too often after short lives. If none has moved
- * for SAVER_SILENT seconds, kills the one that runs, if any; a later call restarts it. It can be killed at any time:
- * only its child waits for the file system. -1, with what is to be logged, if it has done one of these; else 0.
+ * Open the node's stage; with config->first, also start muster-ckptd: the one beside this program, else the one in
+ * PATH. It gets a session of its own, so that a terminal's ^C does not end the drain of the last save.
  */
-int saver_stage_supervise(struct saver_stage *stage, struct error *line);
+struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err);
+
+/*
+ * This rank stages no more. Waits for the copy under way, and, up to so many seconds, until muster-ckptd has drained
+ * what is left, removed the stage, and ended. Then frees the struct. NULL does nothing.
+ */
+void saver_stage_close(struct saver_stage *stage, double seconds);
 
 /* ---- saver.c ----------------------------------------------------------------------------------------------------- */
 
@@ -135,8 +123,8 @@ int saver_make_room(struct saver *saver, bool wait, bool *proceed, struct error 
 
 /*
  * Waits until all saves in the stage have ended. 0: they have; 1: one is left in the stage, with the reason in err; -1:
- * ranks cannot communicate, or muster-ckptd ended too often (saver_stage_supervise). In short operations, so that no
- * watchdog takes this for a hang.
+ * ranks cannot communicate, or muster-ckptd ended too often. In short operations, so that no watchdog takes this for a
+ * hang.
  */
 int saver_wait_for_staged(struct saver *saver, struct error *err);
 
