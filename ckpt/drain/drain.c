@@ -1,6 +1,6 @@
 /*
  * drain.c - ckpt_drain: the loop of the one process that drains a stage. Each pass looks at every save
- * (drain_save.c), and then leaves or waits. And the drainer's log and status.json.
+ * (drain_save.c), and then leaves or waits. And the drainer's log and status.json, and ckpt_reclaim.
  */
 #include "config.h"
 
@@ -21,6 +21,8 @@
 #define BEAT_SECONDS 0.2
 #define STATUS_EVERY 0.2
 #define STEPS_SHOWN  8
+
+enum { READY = 2 }; /* beside enum ckpt_drained */
 
 bool drainer_must_stop(const struct drainer *drainer)
 {
@@ -147,6 +149,12 @@ static int handle_all(struct drainer *drainer, struct error *err)
     return left;
 }
 
+static void remove_directory(const struct drainer *drainer)
+{
+    file_remove_all(&drainer->stage);
+    rmdir(drainer->stage.path);
+}
+
 /* A process that opens the stage meanwhile waits for this lock, and then finds the stage removed; or it has the lock,
  * and the stage stays. */
 static void remove_stage(struct drainer *drainer)
@@ -155,8 +163,7 @@ static void remove_stage(struct drainer *drainer)
 
     if (fd < 0)
         return;
-    file_remove_all(&drainer->stage);
-    rmdir(drainer->stage.path);
+    remove_directory(drainer);
     close(fd);
 }
 
@@ -215,7 +222,8 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
     }
 }
 
-/* With `once` and `seconds`, waits for another process that drains this stage: it may leave something. */
+/* READY when this process has the stage's lock; else what ckpt_drain returns. With `once` and `seconds`, waits for
+ * another process that drains this stage: it may leave something. */
 static int lock_stage(struct drainer *drainer, struct error *err)
 {
     bool waits = drainer->options.once && drainer->deadline > 0 && !drainer->options.require_unused;
@@ -225,27 +233,46 @@ static int lock_stage(struct drainer *drainer, struct error *err)
     while ((drainer->lock = stage_lock(&drainer->stage, STAGE_LOCK, false)) < 0 && errno == EAGAIN && waits &&
            !drainer_must_stop(drainer))
         clock_sleep(PASS_SECONDS);
-    if (drainer->lock < 0 && errno == EAGAIN && waits) {
-        drainer_log(drainer, true, "failed: another process still drains %s", drainer->stage.path);
-        return CKPT_DRAIN_LEFT;
-    }
-    if (drainer->lock < 0 && errno == EAGAIN)
-        return CKPT_DRAIN_BUSY;
-    if (drainer->lock < 0)
+    if (drainer->lock >= 0)
+        return READY;
+    if (stage_is_removed(&drainer->stage)) /* another drainer has ended, and removed it, since it was opened */
+        return CKPT_DRAIN_DONE;
+    if (errno != EAGAIN)
         return error_errno(err, CODE_IO, "%s/" STAGE_LOCK, drainer->stage.path);
-    if (status_read(drainer->status, &drainer->stage, NULL) < 0)
-        memset(drainer->status, 0, sizeof *drainer->status); /* it was for information; the directories are the state */
-    for (size_t i = 0; i < drainer->status->count && drainer->ended < STATUS_ENDED; i++)
-        if (drainer->status->saves[i].serial > 0)
-            drainer->status->saves[drainer->ended++] = drainer->status->saves[i];
-    drainer->status->pid = (int)getpid();
-    gethostname(drainer->status->host, sizeof drainer->status->host - 1);
+    if (!waits)
+        return CKPT_DRAIN_BUSY;
+    drainer_log(drainer, true, "failed: another process still drains %s", drainer->stage.path);
+    return CKPT_DRAIN_LEFT;
+}
+
+/* A stage that does not exist is done. */
+static int open_stage(struct drainer *drainer, const char *stage_dir, struct error *err)
+{
+    if (stage_directory_open(&drainer->stage, stage_dir, false, err) < 0)
+        return errno == ENOENT ? CKPT_DRAIN_DONE : -1;
+    return stage_directory_check(&drainer->stage, err) < 0 ? -1 : lock_stage(drainer, err);
+}
+
+/* What an earlier drainer wrote of the saves that had ended. It was for information; the directories are the state. */
+static void begin_status(struct drainer *drainer)
+{
+    struct status *status = drainer->status;
+
+    if (status_read(status, &drainer->stage, NULL) < 0)
+        memset(status, 0, sizeof *status);
+    for (size_t i = 0; i < status->count && drainer->ended < STATUS_ENDED; i++)
+        if (status->saves[i].serial > 0)
+            status->saves[drainer->ended++] = status->saves[i];
+    status->pid = (int)getpid();
+    gethostname(status->host, sizeof status->host - 1);
     drainer_write_status(drainer, true);
-    return 0;
 }
 
 static void destroy_drainer(struct drainer *drainer)
 {
+    if (drainer->lock >= 0)
+        close(drainer->lock);
+    directory_close(&drainer->stage);
     if (drainer->shared)
         munmap(drainer->shared, sizeof *drainer->shared);
     free(drainer->status);
@@ -258,6 +285,7 @@ static struct drainer *create_drainer(const struct ckpt_drain_options *options)
 
     if (!drainer)
         return NULL;
+    drainer->lock = drainer->stage.fd = -1;
     drainer->status = calloc(1, sizeof *drainer->status);
     drainer->shared = mmap(NULL, sizeof *drainer->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (drainer->shared == MAP_FAILED)
@@ -270,7 +298,6 @@ static struct drainer *create_drainer(const struct ckpt_drain_options *options)
     drainer->options.threads = options->threads > 0 ? options->threads : 2;
     drainer->options.idle = options->idle != 0 ? options->idle : 300;
     drainer->deadline = options->seconds > 0 ? clock_monotonic() + options->seconds : 0;
-    drainer->lock = -1;
     pthread_mutex_init(&drainer->mutex, NULL);
     return drainer;
 }
@@ -278,23 +305,96 @@ static struct drainer *create_drainer(const struct ckpt_drain_options *options)
 int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, struct error *err)
 {
     struct drainer *drainer = create_drainer(options);
-    int result = -1;
+    int result;
 
     if (!drainer)
         return error_errno(err, CODE_IO, "%s", stage_dir);
-    if (stage_directory_open(&drainer->stage, stage_dir, false, err) < 0)
-        result = errno == ENOENT ? CKPT_DRAIN_DONE : -1;
-    else if (stage_directory_check(&drainer->stage, err) < 0)
-        result = -1;
-    else if ((result = lock_stage(drainer, err)) == 0)
+    result = open_stage(drainer, stage_dir, err);
+    if (result == READY) {
+        begin_status(drainer);
         result = drain_until_done(drainer, err);
-    else if (result < 0 &&
-             stage_is_removed(&drainer->stage)) /* another drainer has ended, and removed it, since it was opened */
-        result = CKPT_DRAIN_DONE;
-    drain_child_stop(drainer);
-    if (drainer->lock >= 0)
-        close(drainer->lock);
-    directory_close(&drainer->stage);
+        drain_child_stop(drainer);
+    }
+    destroy_drainer(drainer);
+    return result;
+}
+
+/* ---- saves that could not be drained for long -------------------------------------------------------------------- */
+
+/* The time of target.json; of the directory if a rank of format 1 has not written that file. 0 if it must stay. */
+static double find_age(const struct drainer *drainer, const struct staged *staged, uint64_t *bytes)
+{
+    struct directory directory;
+    struct contents contents = {0};
+    double since = staged->save.started;
+    struct error unknown;
+    struct stat info;
+
+    if (directory_open(&directory, &drainer->stage, staged->name, NULL) < 0)
+        return 0;
+    if (since == 0 && fstat(directory.fd, &info) == 0)
+        since = (double)info.st_mtim.tv_sec;
+    if (staged_contents(&directory, ".", &contents, NULL) < 0 || staged_check_formats(&directory, staged, &unknown) < 0)
+        since = 0;
+    directory_close(&directory);
+    *bytes = contents.bytes;
+    return since;
+}
+
+/* Whether it was removed. */
+static bool remove_old(struct drainer *drainer, const struct staged *staged, double before)
+{
+    const struct staged_save *save = &staged->save;
+    uint64_t bytes = 0;
+    double since = find_age(drainer, staged, &bytes);
+
+    if (since == 0 || since >= before || file_trash(&drainer->stage, staged->name, NULL) < 0)
+        return false;
+    drainer_log(drainer, true,
+                "step %" PRIu64
+                " (%s): failed: staged %.1f hours ago in %s, not committed to %s since; removed, %" PRIu64
+                " bytes are lost",
+                save->step, save->attempt, (clock_realtime() - since) / 3600, drainer->stage.path,
+                save->dir[0] ? save->dir : "any directory", bytes);
+    return true;
+}
+
+static int reclaim_stage(struct drainer *drainer, double before, struct error *err)
+{
+    int users = stage_lock(&drainer->stage, STAGE_USERS, false), removed = 0, more, now, left;
+    struct staged *saves;
+    size_t count;
+
+    if (users < 0)
+        return 0;
+    do {
+        now = 0;
+        more = staged_list(&drainer->stage, &saves, &count, err);
+        for (size_t i = 0; i < count; i++)
+            now += remove_old(drainer, &saves[i], before);
+        left = (int)count - now;
+        removed += now;
+        free(saves);
+    } while (more > 0 && now > 0);
+    if (more >= 0 && left == 0)
+        remove_directory(drainer);
+    close(users);
+    return more < 0 ? -1 : removed;
+}
+
+int ckpt_reclaim(const char *stage_dir, double seconds, ckpt_drain_log *log, void *log_arg, struct error *err)
+{
+    const struct ckpt_drain_options options = {.require_unused = true, .log = log, .log_arg = log_arg};
+    struct drainer *drainer = create_drainer(&options);
+    int result;
+
+    if (!drainer)
+        return error_errno(err, CODE_IO, "%s", stage_dir);
+    result = open_stage(drainer, stage_dir, err);
+    if (result == READY)
+        result = reclaim_stage(drainer, clock_realtime() - seconds, err);
+    else if (result > 0)
+        result = 0;
     destroy_drainer(drainer);
     return result;
 }

@@ -11,12 +11,6 @@
 #ifndef MUSTER_CKPT_TOOLS_CLAIM_KEEPER_H
 #define MUSTER_CKPT_TOOLS_CLAIM_KEEPER_H
 
-#include <stdint.h>
-#include <sys/types.h>
-
 enum { CLAIM_LOOK = 'l', CLAIM_RELEASE = 'r' };
-
-/* Returns the exit code. */
-int claim_keep(const char *dir, uint64_t number, pid_t parent);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #include "ckpt/drain/drain.h"
 #include "ckpt/tools/claim_keeper.h"
+#include "common/clock.h"
 #include "common/option.h"
 
 static const char help[] =
@@ -98,21 +100,73 @@ static int run_drain(const char *stage, const struct ckpt_drain_options *options
 }
 
 /* Slurm ends a job by signals to all of its processes, and the trainer then saves once more: the drain must go on. */
-static void serve_parent(pid_t parent)
+static void ignore_signals(void)
 {
     static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
-    struct sigaction action = {.sa_handler = on_orphaned};
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         signal(ends[i], SIG_IGN);
-    if (!getenv("SLURM_STEP_ID"))
-        return;
+}
+
+static void close_output_later(pid_t parent)
+{
+    struct sigaction action = {.sa_handler = on_orphaned};
+
     signal(SIGALRM, close_output);
     sigaction(SIGRTMIN, &action, NULL);
     prctl(PR_SET_PDEATHSIG, SIGRTMIN);
     if (getppid() != parent)
         on_orphaned(0);
 }
+
+/* ---- --claim: see claim_keeper.h --------------------------------------------------------------------------------- */
+
+#define LOOK_MS      2000 /* between looks for a newer claim */
+#define BEAT_SECONDS 10.0 /* between heartbeats */
+
+/* A claim that has not been read yet cannot be written. */
+static void write_heartbeat(const char *dir, struct ckpt_claim *claim, char command)
+{
+    struct error ignored;
+
+    claim->heartbeat = clock_realtime();
+    claim->released = command == CLAIM_RELEASE ? claim->heartbeat : 0;
+    if (claim->accepts > 0)
+        ckpt_claim_refresh(dir, claim, &ignored);
+}
+
+/* Returns the exit code. */
+static int keep_claim(const char *dir, uint64_t number, pid_t parent)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    struct ckpt_claim claim = {.number = number};
+    double beat = clock_monotonic() + BEAT_SECONDS;
+    struct error err;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        return CODE_OK;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (char command = 0;;) {
+        if (ckpt_claim_check(dir, &claim, &err) > 0) { /* a directory that fails is reported by the saves */
+            fputs(err.text, stdout);
+            return CODE_CONFIG;
+        }
+        if (command == CLAIM_LOOK)
+            puts("");
+        if (command == CLAIM_RELEASE || clock_monotonic() >= beat) {
+            write_heartbeat(dir, &claim, command);
+            beat = clock_monotonic() + BEAT_SECONDS;
+        }
+        if (command == CLAIM_RELEASE)
+            return CODE_OK;
+        command = 0;
+        if (poll(&input, 1, LOOK_MS) > 0 && read(STDIN_FILENO, &command, 1) != 1)
+            return CODE_OK;
+    }
+}
+
+/* ---- the command line -------------------------------------------------------------------------------------------- */
 
 struct command_line {
     double seconds, idle, cap, reclaim; /* 0: not given */
@@ -174,9 +228,11 @@ int main(int argc, char **argv)
     signal(SIGHUP, SIG_IGN);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    if (line.parent && line.claim)
-        return claim_keep(argv[optind], (uint64_t)line.claim, line.parent);
     if (line.parent)
-        serve_parent((pid_t)line.parent);
+        ignore_signals();
+    if (line.parent && line.claim)
+        return keep_claim(argv[optind], (uint64_t)line.claim, (pid_t)line.parent);
+    if (line.parent && getenv("SLURM_STEP_ID"))
+        close_output_later((pid_t)line.parent);
     return run_drain(argv[optind], &options, line.reclaim);
 }
