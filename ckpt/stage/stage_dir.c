@@ -280,8 +280,11 @@ int stage_mark(const struct directory *directory, const char *mark, const char *
 {
     char unique[FILE_NAME_SIZE];
 
+    if (symlinkat(text, directory->fd, mark) == 0)
+        return 0;
     file_temporary_name(unique, sizeof unique, mark);
-    if (symlinkat(text, directory->fd, unique) == 0 && renameat(directory->fd, unique, directory->fd, mark) == 0)
+    if (errno == EEXIST && symlinkat(text, directory->fd, unique) == 0 &&
+        renameat(directory->fd, unique, directory->fd, mark) == 0)
         return 0;
     file_write_failed(directory, mark, 0, err);
     unlinkat(directory->fd, unique, 0);
