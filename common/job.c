@@ -275,8 +275,8 @@ static int store_group(struct job_reader *r, const config_setting_t *group, cons
         else if (!job_key_is_group(path) && strcmp(path, "environment") != 0)
             status = fail_unknown(r, at, path);
         else if (!config_setting_is_group(setting))
-            status = job_reader_fail(r, at, "%s is %s; it must be a group: %s = { ... };", path, job_setting_kind(setting),
-                                     path);
+            status = job_reader_fail(r, at, "%s is %s; it must be a group: %s = { ... };", path,
+                                     job_setting_kind(setting), path);
         else if (strcmp(path, "environment") == 0)
             status = check_environment(r, setting);
         else

@@ -343,18 +343,9 @@ void job_key_advice(const char *path, char *advice, size_t size)
  */
 static const char *const logged_groups[] = {"model.", "attention", "batch.", "optimizer.", "data.", "precision."};
 static const char *const unlogged[] = {
-    "model.preset",
-    "model.init_std",
-    "batch.micro_batch",
-    "batch.steps",
-    "batch.seed",
-    "optimizer.most_skipped",
-    "data.valid",
-    "data.tokenizer",
-    "data.changed",
-    "precision.reduce",
-    "precision.gradients",
-    "precision.loss_scale_start",
+    "model.preset", "model.init_std",         "batch.micro_batch",   "batch.steps",
+    "batch.seed",   "optimizer.most_skipped", "data.valid",          "data.tokenizer",
+    "data.changed", "precision.reduce",       "precision.gradients", "precision.loss_scale_start",
 };
 
 static bool is_logged(const struct job_key *key)

@@ -155,7 +155,8 @@ static int check_names(const struct reader *r, const struct key *key, const conf
         const char *name = config_setting_get_string(element);
 
         if (!name)
-            return fail_at(r, setting, "%s has %s; it must be %s", key->name, job_setting_kind(element), types[NAMES].form);
+            return fail_at(r, setting, "%s has %s; it must be %s", key->name, job_setting_kind(element),
+                           types[NAMES].form);
         if (check_string(r, setting, key->name, name) < 0)
             return -1;
         snprintf(quoted, sizeof quoted, "\"%s\"", name);
@@ -199,7 +200,8 @@ static int check_value(const struct reader *r, const struct key *key, const conf
     long long number;
 
     if (type != types[key->type].type && !(key->type == INTEGER && type == CONFIG_TYPE_INT))
-        return fail_at(r, setting, "%s is %s; it must be %s", key->name, job_setting_kind(setting), types[key->type].form);
+        return fail_at(r, setting, "%s is %s; it must be %s", key->name, job_setting_kind(setting),
+                       types[key->type].form);
     switch (key->type) {
     case STRING:
         return check_string(r, setting, key->name, config_setting_get_string(setting));

@@ -4,23 +4,25 @@
  * GPU: local rank r gets the r-th GPU that the ranks see, which is what every trainer expects of LOCAL_RANK. With more
  * ranks than GPUs, rank r gets GPU r modulo their number.
  *
- * NICs: of the ports of the fabric's kind (node_fabric) that are up and have at least half the rate of the fastest,
- * those nearest to the GPU. GPUs with the same nearest NICs share them: NIC j goes to GPU j modulo GPUs; with fewer
- * NICs than GPUs, GPU i gets NIC i modulo NICs. A GPU that has no NIC below its switch although its neighbours do (a
- * dead port) shares one that is in use, not an idle one, which may be of another network. Ranks on one GPU get the same
- * NICs. For a rank without a GPU, its cores count.
+ * NICs: a rank gets the ports that are nearest to its GPU, or to its cores if it has no GPU. Only ports count that are
+ * of the fabric's kind (node_fabric), are up, and have at least half the rate of the fastest.
+ *   - GPUs with the same nearest NICs share them: NIC j goes to GPU j modulo GPUs. With fewer NICs than GPUs, GPU i
+ *     gets NIC i modulo NICs. Ranks on one GPU get the same NICs.
+ *   - If a GPU has no NIC below its switch but its neighbours do, its port is dead. It shares a NIC that is in use. An
+ *     idle one may be of another network.
  *
- * Cores: ranks whose GPUs are at one NUMA node share those of its cores that Slurm gave, in contiguous runs whose
- * lengths differ by at most one. A rank whose GPU has no known place, or no core beside it, gets a share of the cores
- * that are left, else of all. A rank that is alone and sees several GPUs will start a process for each (torchrun): it
- * gets all cores. On CPU nodes: all cores, in NUMA order, in contiguous runs. If the number of ranks is a multiple of
- * the number of NUMA nodes, the cores of each rank are of one NUMA node. If it is the reverse, each rank gets whole
- * NUMA nodes. Neither holds if Slurm gave more than twice as many cores of one NUMA node as of another.
+ * Cores, of those that Slurm gave:
+ *   - Ranks whose GPUs are at one NUMA node share its cores, in contiguous runs whose lengths differ by at most one.
+ *   - A rank whose GPU has no known place, or no core beside it, gets a share of the cores that are left, else of all.
+ *   - A single rank that sees several GPUs gets all cores, since it will start a process for each GPU (torchrun).
+ *   - On CPU nodes the ranks share all cores, in NUMA order, in contiguous runs. If the number of ranks is a multiple
+ *     of the number of NUMA nodes, the cores of each rank are of one NUMA node. If it is the reverse, each rank gets whole
+ *     NUMA nodes. Neither holds if Slurm gave more than twice as many cores of one NUMA node as of another.
  *
  * Memory is not bound: by first touch it is local to the cores. The report shows the NUMA nodes of the cores (mems).
  *
- * A binding that the user requested from Slurm is kept: then cpus and threads describe it, and notes report where it is
- * far from the GPU.
+ * A binding that the user requested from Slurm is kept. Then cpus and threads describe it, and notes say which ranks it
+ * puts far from their GPU.
  */
 #ifndef MUSTER_SRUN_PLUGIN_NODE_BIND_H
 #define MUSTER_SRUN_PLUGIN_NODE_BIND_H
@@ -67,9 +69,9 @@ bool bind_plan_uses(const struct bind_plan *plan, size_t nic);
 void bind_plan_destroy(struct bind_plan *plan);
 
 /*
- * True if `all` are the CPUs that Slurm gave the step, without those of other jobs: without cgroups, nothing confines a
- * step. They are if they are no more than the CPUs of the step on the node according to Slurm (slurm_cpus). Slurm may
- * count cores (cpus_are_cores) where the kernel counts hardware threads. Pure.
+ * True if `all` are the CPUs that Slurm gave the step, and none of other jobs: without cgroups, nothing confines a
+ * step. It is true if they are no more than slurm_cpus, the step's CPUs on the node according to Slurm. Slurm may count
+ * cores (cpus_are_cores) where the kernel counts hardware threads. Pure.
  */
 bool affinity_is_of_step(const struct cpus *all, const struct node *node, uint32_t slurm_cpus, bool cpus_are_cores);
 

@@ -1,15 +1,14 @@
 /*
- * order.h - the rank order of a step: calls plan/place.h with the job file's mesh, Slurm's nodes and counts, and the
- * switches; and writes the order as the text of a host file, for Slurm, and as a rank map, for the trainer. Pure:
- * spank/srun_order.c sets the variables. slurmctld.h has the nodes of a step and Slurm's switches; hostlist.h expands
- * lists of nodes.
+ * order.h - the rank order of a step. plan/place.h finds it, from the job file's mesh, the ranks of each node and the
+ * switches. Slurm gets it as the text of a host file, the trainer as a rank map. Pure: spank/srun_order.c sets the
+ * variables, and slurmctld.h asks for the nodes and switches.
  *
- * Without a job file the mesh is not known. Then the ranks of a node count as a tensor-parallel group, and the nodes as
- * a data-parallel ring: node after node, switch by switch. This helps any program in which neighbouring ranks exchange
+ * Without a job file the mesh is not known. The ranks of a node then count as a tensor-parallel group, and the nodes as
+ * a data-parallel ring: node after node, switch by switch. This helps all programs in which neighbouring ranks exchange
  * the most data.
  *
- * Rank 0 stays on Slurm's first node if rotating the rings of dp or reversing the pipeline can keep it there: neither
- * changes the traffic. Scripts use the first node of the job as MASTER_ADDR.
+ * Rank 0 stays on Slurm's first node where possible, since scripts use that node as MASTER_ADDR. The order is changed
+ * for this only in ways that keep the traffic: the rings of dp are rotated, or the pipeline is reversed.
  */
 #ifndef MUSTER_SRUN_PLUGIN_ORDER_H
 #define MUSTER_SRUN_PLUGIN_ORDER_H
@@ -70,9 +69,9 @@ int order_rank_map(const struct order *order, const int *slurm_nodes, int *map, 
 void order_by_node(const int *node_of, int world, int nodes, int *first, int *ranks);
 
 /*
- * Predict how many ranks Slurm will start on each of `nodes` nodes, as "8(x4)" or "8(x3),4" in text, from `ntasks` (-n,
- * or sbatch's), `ntasks_per_node` (--ntasks-per-node) and `tasks_per_node` (SLURM_TASKS_PER_NODE); each may be NULL. -1
- * if these values are not enough: then the numbers are known only when the step exists (step_layout_create).
+ * Predicts how many ranks Slurm will start on each of `nodes` nodes, as "8(x4)" or "8(x3),4" in text. `ntasks` is -n's
+ * value, or sbatch's; `ntasks_per_node` that of --ntasks-per-node; `tasks_per_node` is SLURM_TASKS_PER_NODE. Each may
+ * be NULL. -1 if they are not enough: the numbers are then known when the step exists (step_layout_create).
  */
 int order_counts(int nodes, const char *ntasks, const char *ntasks_per_node, const char *tasks_per_node, char *text,
                  size_t size);
@@ -89,10 +88,10 @@ int order_counts(int nodes, const char *ntasks, const char *ntasks_per_node, con
  *     RingName=r1      Nodes=n[1-4]            topology/ring and topology/torus3d (TorusName=): a ring is a block, and
  *                                              so is a torus; which of its nodes are neighbours is not used
  *
- * Keys are as in Slurm, in any case; "#" begins a comment and a backslash at the end of a line continues it. The output
- * of `scontrol show topology` is accepted too: Level, LinkSpeed, BlockIndex, BlockSize(s), RingSize, Dims, lines
- * of AggregatedBlock and those of PlacementDims are ignored, and so are the Nodes of a switch that has Switches. Switches without an allocated node under them are
- * left out.
+ * Keys are as in Slurm, in any case. "#" begins a comment, and a backslash at the end of a line continues it. The
+ * output of `scontrol show topology` is accepted too. Its Level, LinkSpeed, BlockIndex, BlockSize(s), RingSize, Dims and
+ * PlacementDims, lines of AggregatedBlock, and the Nodes of a switch that has Switches are ignored. Switches without an
+ * allocated node under them are left out.
  *
  * switch_tree_create: the tree of `text` above the host list `nodes`. NULL or "" as text: all nodes beneath one root.
  * `where` names the text in errors: "topology.conf:7: ...". CODE_DATA: a node or a switch under two switches, a cycle

@@ -1,6 +1,6 @@
 /*
- * srun_order.c - orders the ranks in srun (order.h): by a host file before the step exists, else by a map, which
- * muster-train reads (plugin.h). An error costs speed only: then the rank order is unchanged.
+ * srun_order.c - orders the ranks in srun (order.h). Before the step exists, a host file can do it; later only a map,
+ * which muster-train reads (plugin.h). After an error the rank order is unchanged, which costs speed only.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,9 +62,9 @@ static bool any_set(const char *const *names)
 }
 
 /*
- * In memory: srun may end before the plugin is called again (a bad option, a signal), and would leave a file behind.
- * srun reads the file in this process, before it starts another process, so the descriptor is valid then. Returns it,
- * or -1.
+ * The file is in memory: srun may end before the plugin is called again (a bad option, a signal), and would leave a file
+ * on a disk behind. srun reads it in this process, before it starts another one, so the descriptor is still valid.
+ * Returns the descriptor, or -1.
  */
 static int write_hostfile(const struct order *order)
 {
@@ -100,9 +100,9 @@ static bool user_places(const struct srun_line *line)
 }
 
 /*
- * Predicts how many ranks Slurm will start on each node of the job, into `counts`. False if this cannot be predicted,
- * if the step may not use all nodes of the job, or if there is only one node. Without a number of tasks Slurm starts one
- * on a node, or, with a number of CPUs or other resources for a task, as many as have room there: that is not predicted.
+ * Predicts how many ranks Slurm will start on each node of the job, into `counts`. False if it cannot, if the step may
+ * not use all nodes of the job, or if there is only one node. Without a number of tasks Slurm starts one on each node;
+ * if the CPUs or other resources of a task are given, it starts as many as have room, which is not predicted.
  */
 static bool predict_counts(const struct srun_line *line, char *counts, size_t size)
 {
