@@ -89,9 +89,9 @@ int order_counts(int nodes, const char *ntasks, const char *ntasks_per_node, con
  *                                              so is a torus; which of its nodes are neighbours is not used
  *
  * Keys are as in Slurm, in any case. "#" begins a comment, and a backslash at the end of a line continues it. The
- * output of `scontrol show topology` is accepted too. Its Level, LinkSpeed, BlockIndex, BlockSize(s), RingSize, Dims and
- * PlacementDims, lines of AggregatedBlock, and the Nodes of a switch that has Switches are ignored. Switches without an
- * allocated node under them are left out.
+ * output of `scontrol show topology` is accepted too. Its Level, LinkSpeed, BlockIndex, BlockSize(s), RingSize, Dims
+ * and PlacementDims, lines of AggregatedBlock, and the Nodes of a switch that has Switches are ignored. Switches
+ * without an allocated node under them are left out.
  *
  * switch_tree_create: the tree of `text` above the host list `nodes`. NULL or "" as text: all nodes beneath one root.
  * `where` names the text in errors: "topology.conf:7: ...". CODE_DATA: a node or a switch under two switches, a cycle

@@ -62,8 +62,8 @@ static bool any_set(const char *const *names)
 }
 
 /*
- * The file is in memory: srun may end before the plugin is called again (a bad option, a signal), and would leave a file
- * on a disk behind. srun reads it in this process, before it starts another one, so the descriptor is still valid.
+ * The file is in memory: srun may end before the plugin is called again (a bad option, a signal), and would leave a
+ * file on a disk behind. srun reads it in this process, before it starts another one, so the descriptor is still valid.
  * Returns the descriptor, or -1.
  */
 static int write_hostfile(const struct order *order)
