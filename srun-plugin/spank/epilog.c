@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
-#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -33,8 +33,8 @@ enum {
     LEAST_MS = 500,    /* for a stage to be begun */
     SPARE_SECONDS = 5, /* at most, for muster-ckptd to end by itself, and again to be killed */
     LOOK_MS = 20,
-    LINE_SIZE = 1024,
     LINES_MOST = 50,
+    OUTPUT_MOST = 32 * 1024, /* bytes that are kept of what a muster-ckptd prints */
     NOBODY = 65534,
     FILES_MOST = 65536,
 };
@@ -141,67 +141,49 @@ static void become_program(const struct epilog *epilog, const struct stage *stag
 
 /* ---- what it prints ---------------------------------------------------------------------------------------------- */
 
-struct child_output {
-    int fd; /* -1: it is closed */
-    void (*log)(const char *line);
-    int lines;
-    char line[LINE_SIZE];
-    size_t used;
-};
-
-static void end_line(struct child_output *output)
+/* A file in memory that cannot grow, of zeros: whatever the child prints, the beginning is kept. -1 and errno. */
+static int create_output(void)
 {
-    output->line[output->used] = '\0';
-    if (output->used && output->lines < LINES_MOST)
-        output->log(output->line);
-    else if (output->used && output->lines == LINES_MOST)
-        output->log("muster-ckptd says more, which is left out");
-    output->lines += output->used > 0 && output->lines <= LINES_MOST;
-    output->used = 0;
+    int lowest = memfd_create("muster-ckptd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd;
+
+    if (lowest < 0)
+        return -1;
+    fd = fcntl(lowest, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* slurmstepd has closed its standard input */
+    close(lowest);
+    if (fd >= 0 && (ftruncate(fd, OUTPUT_MOST) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW) < 0)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
 }
 
-static void add_output(struct child_output *output, const char *text, size_t size)
+static void log_output(const struct epilog_pass *run, int fd)
 {
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] == '\n' || output->used == LINE_SIZE - 1)
-            end_line(output);
-        if (text[i] != '\n')
-            output->line[output->used++] = text[i] < ' ' || text[i] > '~' ? '?' : text[i];
-    }
-}
+    char text[OUTPUT_MOST + 1], *rest = text, *line;
+    ssize_t got = pread(fd, text, OUTPUT_MOST, 0);
+    int lines = 0;
 
-/* Reads what has arrived, at most one pipe's capacity, so that the caller can check the time. */
-static void read_output(struct child_output *output)
-{
-    char text[4096];
-    ssize_t got;
-
-    for (int i = 0; i < 16 && output->fd >= 0; i++) {
-        got = read(output->fd, text, sizeof text);
-        if (got > 0) {
-            add_output(output, text, (size_t)got);
-        } else if (got == 0 || errno != EINTR) {
-            if (got < 0 && errno == EAGAIN)
-                return;
-            close(output->fd);
-            output->fd = -1;
-        }
-    }
+    text[got > 0 ? got : 0] = '\0';
+    for (char *at = text; *at; at++)
+        if (*at != '\n' && (*at < ' ' || *at > '~'))
+            *at = '?';
+    while ((line = strsep(&rest, "\n")) && lines <= LINES_MOST)
+        if (line[0])
+            log_line(run, "%s", lines++ < LINES_MOST ? line : "muster-ckptd says more, which is left out");
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 /* True when the child has ended before `deadline`. It is still to be reaped. */
-static bool wait_until(pid_t child, double deadline, struct child_output *output)
+static bool wait_until(pid_t child, double deadline)
 {
     while (clock_monotonic() < deadline) {
-        struct pollfd news = {.fd = output->fd, .events = POLLIN};
         siginfo_t info = {.si_pid = 0};
 
-        poll(&news, 1, LOOK_MS);
-        read_output(output);
         if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == child)
             return true;
+        clock_sleep(LOOK_MS / 1000.0);
     }
     return false;
 }
@@ -217,12 +199,12 @@ static int reap_child(pid_t child)
     return WEXITSTATUS(status);
 }
 
-static int wait_for(pid_t child, double end, double spare, struct child_output *output)
+static int wait_for(pid_t child, double end, double spare)
 {
-    if (wait_until(child, end - spare, output))
+    if (wait_until(child, end - spare))
         return reap_child(child);
     kill(-child, SIGKILL);
-    if (!wait_until(child, end, output))
+    if (!wait_until(child, end))
         return LEFT_BEHIND;
     reap_child(child);
     return KILLED;
@@ -233,36 +215,27 @@ static int wait_for(pid_t child, double end, double spare, struct child_output *
  * wait for it until the deadline, even if it cannot be killed. N is smaller than what is left. Returns its exit status,
  * or one of the above.
  *
- * It has no descriptor of ours: what it prints comes through a pipe and goes to the log, line by line, with '?' for
- * what is not printable ASCII, since names of the user's making are in it; of endless output only the beginning. When
- * we are root, it cannot be traced by other processes of the user, leaves no core, and the kernel may kill it when
- * memory is out.
+ * It has no descriptor of ours but the file for what it prints, which goes to the log when it has ended, line by line,
+ * with '?' for what is not printable ASCII, since names of the user's making are in it. When we are root, it cannot be
+ * traced by other processes of the user, leaves no core, and the kernel may kill it when memory is out.
  */
 static int run_program(const struct epilog_pass *run, const struct stage *stage)
 {
-    struct child_output output = {.fd = -1, .log = run->log};
     double seconds = seconds_left(run);
-    int ends[2], status;
-    pid_t child;
+    int out = create_output(), status = NO_PROCESS, why;
+    pid_t child = out < 0 ? -1 : fork();
 
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return NO_PROCESS;
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    child = fork();
     if (child == 0)
-        become_program(run->epilog, stage, seconds, ends[1]);
-    close(ends[1]);
-    if (child < 0) {
-        close(ends[0]);
-        return NO_PROCESS;
+        become_program(run->epilog, stage, seconds, out);
+    why = errno;
+    if (child > 0) {
+        setpgid(child, child);
+        status = wait_for(child, run->deadline, spare_of(seconds));
+        log_output(run, out);
     }
-    setpgid(child, child);
-    output.fd = ends[0];
-    status = wait_for(child, run->deadline, spare_of(seconds), &output);
-    read_output(&output);
-    end_line(&output);
-    if (output.fd >= 0)
-        close(output.fd);
+    if (out >= 0)
+        close(out);
+    errno = why;
     return status;
 }
 
