@@ -89,7 +89,7 @@ static void neighbors_see_that_one_is_gone(void **state)
         assert_int_equal(links_poll(links[rank]), LINKS_QUIET);
     lose(1);
     for (int rank = 0; rank < RANKS; rank++) {
-        assert_int_equal(links_poll(links[rank]), is_neighbor(rank, 1) ? LINKS_LOST : LINKS_QUIET);
+        assert_int_equal(links_poll(links[rank]), is_neighbor(rank, 1) ? LINKS_ALARM : LINKS_QUIET);
         assert_int_equal(sees_dead(rank, 1), is_neighbor(rank, 1));
     }
 }
@@ -110,7 +110,7 @@ static void an_alarm_is_no_death(void **state)
     (void)state;
     links_tell(links[0], LINK_ALARM);
     for (int rank = 0; rank < RANKS; rank++) {
-        assert_int_equal(links_poll(links[rank]), is_neighbor(rank, 0) ? LINKS_LOST : LINKS_QUIET);
+        assert_int_equal(links_poll(links[rank]), is_neighbor(rank, 0) ? LINKS_ALARM : LINKS_QUIET);
         assert_false(sees_dead(rank, 0));
     }
 }

@@ -317,12 +317,12 @@ enum links_news links_poll(struct links *l)
     for (int i = 0; i < l->count; i++) {
         read_link(l, &l->links[i]);
         if (l->links[i].state == LINK_DEAD)
-            news = LINKS_LOST;
+            news = LINKS_ALARM;
         else if (l->links[i].state == LINK_TIMED_OUT && news == LINKS_QUIET)
             news = LINKS_CUT;
     }
     if (l->alarm)
-        news = LINKS_LOST;
+        news = LINKS_ALARM;
     pthread_mutex_unlock(&l->lock);
     return news;
 }

@@ -46,8 +46,8 @@ void links_tell(struct links *links, enum link_message message);
 
 enum links_news {
     LINKS_QUIET,
-    LINKS_CUT,  /* a connection has timed out */
-    LINKS_LOST, /* a neighbor has raised the alarm, or its process has ended without announcing it */
+    LINKS_CUT,   /* a connection has timed out */
+    LINKS_ALARM, /* a neighbor has raised the alarm, or its process has ended without announcing it */
 };
 
 /* The worst that has happened until now. */

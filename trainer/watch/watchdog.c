@@ -184,7 +184,7 @@ static bool alarm_is_due(struct watchdog *w, struct polling *polling)
 
     record_copy(&record, w->config.record_file);
     if (waits_too_long(w, polling, &record) || record_flag(w->config.record_file, RECORD_ABORTING) ||
-        local_ranks_alarm(w->config.local_ranks) || news == LINKS_LOST ||
+        local_ranks_alarm(w->config.local_ranks) || news == LINKS_ALARM ||
         (news == LINKS_CUT && polling->waited > CUT_SECONDS))
         return true;
     if (seconds_since(polling->processes) < CHECK_INTERVAL || !local_ranks_publisher(w->config.local_ranks))
