@@ -72,7 +72,7 @@ enum skip { SKIP_NONE, SKIP_NOT_FINITE, SKIP_SPIKE };
 
 /* Sums over global batches and all ranks: of the losses, in nats, and of what was predicted. */
 struct loss_sums {
-    double tokens, predictions;
+    double token_loss, predictions;
     double order, samples; /* BERT: the loss of sentence order, of each sample; for a GPT `order` is 0 */
 };
 

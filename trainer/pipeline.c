@@ -156,7 +156,7 @@ static void finish_sends(struct pipeline *p)
 
 static void add_losses(struct losses *sum, struct losses losses)
 {
-    sum->tokens += losses.tokens;
+    sum->token_loss += losses.token_loss;
     sum->order += losses.order;
 }
 

@@ -46,7 +46,7 @@
 struct claim_watch {
     const char *dir;
     struct ckpt_claim claim;
-    double first_beat; /* while it claims: the owner's heartbeat at the first look */
+    double first_heartbeat; /* while it claims: the owner's heartbeat at the first look */
     bool lost;
     /* the keeper (ckpt/tools/claim_keeper.h) */
     pid_t keeper;    /* 0: none */
@@ -144,7 +144,7 @@ static enum verdict judge_owner(const struct claim_watch *watch, const struct ck
         return OWNER_ALIVE;
     if (process == PROCESS_GONE || answer == SLURM_ENDED || (answer == SLURM_UNKNOWN && owner->user == geteuid()))
         return OWNER_DEAD;
-    if (answer == SLURM_RUNNING || owner->heartbeat != watch->first_beat ||
+    if (answer == SLURM_RUNNING || owner->heartbeat != watch->first_heartbeat ||
         fabs(clock_realtime() - owner->heartbeat) <= STALE_SECONDS)
         return OWNER_ALIVE;
     return waited < SILENT_SECONDS ? OWNER_DYING : OWNER_DEAD;
@@ -215,7 +215,7 @@ static int try_claim(struct run *run, double waited, struct error *err)
     if (found < 0)
         return -1;
     if (waited == 0)
-        watch->first_beat = owner.heartbeat;
+        watch->first_heartbeat = owner.heartbeat;
     if (found > 0)
         verdict = judge_owner(watch, &owner, waited);
     ckpt_claim_describe(who, sizeof who, &owner);

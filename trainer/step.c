@@ -15,12 +15,12 @@ struct mean_loss loss_mean(const struct loss_sums *sums)
 {
     double order = sums->order / sums->samples;
 
-    return (struct mean_loss){sums->predictions > 0 ? sums->tokens / sums->predictions + order : NAN, order};
+    return (struct mean_loss){sums->predictions > 0 ? sums->token_loss / sums->predictions + order : NAN, order};
 }
 
 void loss_add(struct loss_sums *to, const struct loss_sums *sums)
 {
-    to->tokens += sums->tokens;
+    to->token_loss += sums->token_loss;
     to->predictions += sums->predictions;
     to->order += sums->order;
     to->samples += sums->samples;
@@ -80,16 +80,16 @@ static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int
     return comm_sum_f64(e->dp, &sums->predictions, 1, err);
 }
 
-/* The losses of all ranks, on every rank. Only the last stage has some. All its tp ranks have the same losses.tokens,
+/* The losses of all ranks, on every rank. Only the last stage has some. All its tp ranks have the same losses.token_loss,
  * so only tp rank 0 adds it; losses.order is each rank's share. */
 static int sum_losses(struct engine *e, struct losses losses, struct loss_sums *sums, struct error *err)
 {
-    double all[] = {e->config.coords.tp == 0 ? losses.tokens : 0, losses.order};
+    double all[] = {e->config.coords.tp == 0 ? losses.token_loss : 0, losses.order};
 
     comm_purpose(e->world, "loss", NULL);
     if (comm_sum_f64(e->world, all, 2, err) < 0)
         return -1;
-    sums->tokens = all[0];
+    sums->token_loss = all[0];
     sums->order = all[1];
     return 0;
 }
@@ -102,7 +102,7 @@ static void add_to_sets(struct engine *e, const struct step_work *work, struct s
     if (at->pp != e->mesh.pp - 1 || at->tp != 0)
         return;
     for (long i = 0; i < work->own; i++) {
-        int set = e->batch->places[i].set;
+        int set = e->batch->drawn[i].set;
 
         sums->losses[set] += e->sample_losses[i];
         sums->predictions[set] += e->batch->predictions[i];
@@ -157,7 +157,7 @@ static int update_parameters(struct engine *e, const struct step_result *result,
  * loss and norm, so they decide the same. */
 static enum skip judge_step(struct engine *e, struct step_result *result)
 {
-    bool finite = isfinite(result->sums.tokens + result->sums.order) && isfinite(result->grad_norm);
+    bool finite = isfinite(result->sums.token_loss + result->sums.order) && isfinite(result->grad_norm);
 
     result->gives_up = !finite && !loss_scale_can_fall(&e->loss_scale, e->job);
     loss_scale_update(&e->loss_scale, e->job, !finite);

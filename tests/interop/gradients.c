@@ -134,7 +134,7 @@ static int write_samples(struct engine *e, FILE *index)
 
         if (pipeline_run(e->pipeline, &one, 1, NULL, &losses, &err) < 0 || device_status(e->dev, &err) < 0)
             return -1;
-        fprintf(index, "sample %.17g %.17g\n", losses.tokens, losses.order);
+        fprintf(index, "sample %.17g %.17g\n", losses.token_loss, losses.order);
     }
     return 0;
 }

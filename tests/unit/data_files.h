@@ -79,7 +79,7 @@ static inline struct samples *make_samples(const char *prefix, const struct mode
         job.data.mask_probability = options->mask_probability;
         job.data.short_probability = options->short_probability;
     }
-    return shuffled ? samples_create_train(&job, prefix, seed, err) : samples_create_valid(&job, prefix, err);
+    return samples_create(&job, prefix, shuffled, shuffled ? seed : 0, err);
 }
 
 #endif

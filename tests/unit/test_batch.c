@@ -62,13 +62,14 @@ static struct job job_of(enum model_kind kind)
 static long check_sample(const struct batch *batch, long i, struct blend *source, uint64_t n)
 {
     int32_t tokens[SEQ], targets[SEQ], types[SEQ], length, order;
-    struct blend_place place;
+    struct drawn_sample place;
     struct error err;
     long predicted = 0;
     size_t at = (size_t)i * SEQ;
 
     blend_locate(source, n, 1, &place);
-    assert_int_equal(blend_read(source, place, &(struct sample){tokens, targets, types, &length, &order, NULL}, &err), 0);
+    assert_int_equal(blend_read(source, place, &(struct sample){tokens, targets, types, &length, &order, NULL}, &err),
+                     0);
     assert_memory_equal(batch->tokens + at, tokens, sizeof tokens);
     assert_memory_equal(batch->targets + at, targets, sizeof targets);
     if (batch->types) {
@@ -79,7 +80,7 @@ static long check_sample(const struct batch *batch, long i, struct blend *source
     for (int t = 0; t < SEQ; t++)
         predicted += targets[t] >= 0;
     assert_int_equal(batch->predictions[i], predicted);
-    assert_int_equal(batch->places[i].number, n);
+    assert_int_equal(batch->drawn[i].number, n);
     return predicted;
 }
 

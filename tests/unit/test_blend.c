@@ -76,7 +76,7 @@ static void read_run(struct blend **data, int ranks, int first, int32_t tokens[S
                 fail_msg("%s", err.text);
             for (int i = begin; i < end; i++) {
                 tokens[step * GLOBAL + i] = batch->tokens[(i - begin) * SEQ];
-                assert_int_equal(batch->places[i - begin].set, tokens[step * GLOBAL + i] / 80);
+                assert_int_equal(batch->drawn[i - begin].set, tokens[step * GLOBAL + i] / 80);
             }
         }
     batch_destroy(batch);
@@ -119,7 +119,7 @@ static void each_set_has_its_own_order_and_epochs(void **state)
     assert_int_equal(blend_sets(blend), SETS);
     for (uint64_t n = 0; n < SAMPLES; n++) {
         int32_t tokens[SEQ], targets[SEQ];
-        struct blend_place place;
+        struct drawn_sample place;
 
         blend_locate(blend, n, 1, &place);
         assert_int_equal(place.number, numbers[place.set]);
@@ -152,13 +152,13 @@ static void one_set_is_read_as_it_always_was(void **state)
 {
     struct job job = job_of("test_blend_a");
     struct blend *train = blend_create_train(&job, NULL), *valid = blend_create_valid(&job, NULL);
-    struct samples *samples = samples_create_train(&job, "test_blend_a", 1234, NULL);
+    struct samples *samples = samples_create(&job, "test_blend_a", true, 1234, NULL);
 
     (void)state;
     assert_true(train && valid && samples);
     for (uint64_t n = 0; n < 400; n++) {
         int32_t a[SEQ], b[SEQ], targets[SEQ];
-        struct blend_place place;
+        struct drawn_sample place;
 
         blend_locate(train, n, 1, &place);
         assert_int_equal(blend_read(train, place, &(struct sample){.tokens = a, .targets = targets}, NULL), 0);

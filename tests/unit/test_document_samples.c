@@ -95,7 +95,7 @@ static void check_set(int eod)
 {
     struct job job = job_of(RESET_DOCUMENT, eod);
     struct error err;
-    struct samples *samples = samples_create_valid(&job, PREFIX, &err);
+    struct samples *samples = samples_create(&job, PREFIX, false, 0, &err);
 
     assert_non_null(samples);
     assert_int_equal(samples_per_epoch(samples), SAMPLES);
@@ -131,7 +131,7 @@ static void eod_tokens_alone_are_megatrons_masks(void **state)
     (void)state;
     make_set(1);
     write_data_set(PREFIX, set.tokens, whole, 1, boundaries, 1);
-    samples = samples_create_valid(&job, PREFIX, &err);
+    samples = samples_create(&job, PREFIX, false, 0, &err);
     assert_non_null(samples);
     for (int n = 0; n < SAMPLES; n++) {
         int32_t tokens[SEQ], targets[SEQ], starts[SEQ];
@@ -164,7 +164,7 @@ static void without_reset_nothing_is_masked(void **state)
 
     (void)state;
     make_set(2);
-    samples = samples_create_valid(&job, PREFIX, &err);
+    samples = samples_create(&job, PREFIX, false, 0, &err);
     assert_non_null(samples);
     for (int n = 0; n < SAMPLES; n++) {
         assert_int_equal(
@@ -234,7 +234,7 @@ static void in_a_blend_each_set_has_its_own_documents(void **state)
             struct sample sample = {.tokens = batch->tokens + i * SEQ,
                                     .targets = batch->targets + i * SEQ,
                                     .document_start = batch->document_start + i * SEQ};
-            struct blend_place place = batch->places[i];
+            struct drawn_sample place = batch->drawn[i];
 
             set = sets[place.set];
             check_sample(&sample, (int)(place.number % SAMPLES) * SEQ, EOD);
@@ -256,7 +256,7 @@ static void a_changed_index_is_noticed(void **state)
 
     (void)state;
     make_set(4);
-    samples = samples_create_valid(&job, PREFIX, &err);
+    samples = samples_create(&job, PREFIX, false, 0, &err);
     assert_non_null(samples);
     assert_int_equal(truncate(PREFIX ".idx", 100), 0);
     assert_int_equal(samples_read(samples, 1,

@@ -27,18 +27,18 @@ struct batch *batch_create(const struct model_shape *shape, bool documents, long
     size_t samples = most_samples > 0 ? (size_t)most_samples : 1;
     struct batch *batch = malloc(sizeof *batch);
     int32_t *memory = calloc(1, batch_bytes(shape, documents, most_samples));
-    struct blend_place *places = calloc(samples, sizeof *places);
+    struct drawn_sample *drawn = calloc(samples, sizeof *drawn);
     int *predictions = calloc(samples, sizeof *predictions);
 
-    if (batch && memory && places && predictions) {
+    if (batch && memory && drawn && predictions) {
         *batch = place_arrays(shape, documents, most_samples, memory);
-        batch->places = places;
+        batch->drawn = drawn;
         batch->predictions = predictions;
         return batch;
     }
     free(batch);
     free(memory);
-    free(places);
+    free(drawn);
     free(predictions);
     error_set(err, CODE_IO, "no memory for %ld samples of %d tokens", most_samples, shape->seq_length);
     return NULL;
@@ -49,7 +49,7 @@ void batch_destroy(struct batch *batch)
     if (!batch)
         return;
     free(batch->tokens);
-    free(batch->places);
+    free(batch->drawn);
     free(batch->predictions);
     free(batch);
 }
@@ -89,13 +89,13 @@ int batch_read(struct batch *batch, struct blend *blend, uint64_t first, long co
     batch->samples = batch->predicted = 0;
     if (count < 0 || count > batch->most)
         return error_set(err, CODE_INTERNAL, "%ld samples do not fit into a batch of %ld", count, batch->most);
-    blend_locate(blend, first, count, batch->places);
+    blend_locate(blend, first, count, batch->drawn);
 #pragma omp parallel for if (count > 1) reduction(+ : predicted)
     for (long i = 0; i < count; i++) {
         struct sample sample = sample_at(batch, i);
         struct error why;
 
-        if (blend_read(blend, batch->places[i], &sample, &why) == 0) {
+        if (blend_read(blend, batch->drawn[i], &sample, &why) == 0) {
             batch->predictions[i] = count_predicted(batch, i);
             predicted += batch->predictions[i];
         } else {

@@ -34,7 +34,7 @@ struct batch {
     long predicted; /* number of targets >= 0, in all samples */
 
     /* of the samples that were read, not of empty ones; NULL in the device's copy */
-    struct blend_place *places; /* [most] */
+    struct drawn_sample *drawn; /* [most] */
     int *predictions;           /* [most] number of targets >= 0 */
 };
 

@@ -27,8 +27,7 @@ static struct blend *create_blend(const struct job *job, const char *text, bool 
 
         parts[i] = blend->data.sets[i].part;
         /* The seeds of jobs are below 2^53. */
-        blend->sets[i] = train ? samples_create_train(job, prefix, job->batch.seed + ((uint64_t)i << 53), err)
-                               : samples_create_valid(job, prefix, err);
+        blend->sets[i] = samples_create(job, prefix, train, train ? job->batch.seed + ((uint64_t)i << 53) : 0, err);
         if (!blend->sets[i])
             goto fail;
     }
@@ -75,13 +74,13 @@ struct blend_set blend_set(const struct blend *blend, int set)
     };
 }
 
-void blend_locate(struct blend *blend, uint64_t first, long count, struct blend_place *places)
+void blend_locate(struct blend *blend, uint64_t first, long count, struct drawn_sample *drawn)
 {
     apportion_seek(blend->apportion, first);
     for (long i = 0; i < count; i++) {
         int set = apportion_next(blend->apportion);
 
-        places[i] = (struct blend_place){.set = set, .number = apportion_counts(blend->apportion)[set] - 1};
+        drawn[i] = (struct drawn_sample){.set = set, .number = apportion_counts(blend->apportion)[set] - 1};
     }
 }
 
@@ -91,9 +90,9 @@ const uint64_t *blend_counts(struct blend *blend, uint64_t n)
     return apportion_counts(blend->apportion);
 }
 
-int blend_read(const struct blend *blend, struct blend_place place, const struct sample *into, struct error *err)
+int blend_read(const struct blend *blend, struct drawn_sample drawn, const struct sample *into, struct error *err)
 {
-    return samples_read(blend->sets[place.set], place.number, into, err);
+    return samples_read(blend->sets[drawn.set], drawn.number, into, err);
 }
 
 /* ---- set records ------------------------------------------------------------------------------------------------- */

@@ -36,21 +36,21 @@ struct blend_set {
 int blend_sets(const struct blend *blend);
 struct blend_set blend_set(const struct blend *blend, int set);
 
-/* A sample of the run: sample `number` of set `set`. `number` is samples_read's n; it is not a place of samples.h. */
-struct blend_place {
+/* A sample of the run: sample `number` of set `set`, as samples_read counts. */
+struct drawn_sample {
     int set;
     uint64_t number;
 };
 
-/* Fills places[count] for the run's samples from `first` on. Not thread-safe. Fast if `first` lies shortly after the
+/* Fills drawn[count] for the run's samples from `first` on. Not thread-safe. Fast if `first` lies shortly after the
  * last sample of the previous call (apportion_seek). */
-void blend_locate(struct blend *blend, uint64_t first, long count, struct blend_place *places);
+void blend_locate(struct blend *blend, uint64_t first, long count, struct drawn_sample *drawn);
 
 /* [sets] how many of the run's first n samples come from each set. Valid until the next call. Not thread-safe. */
 const uint64_t *blend_counts(struct blend *blend, uint64_t n);
 
-/* Fills *into with the sample at this place. Thread-safe. */
-int blend_read(const struct blend *blend, struct blend_place place, const struct sample *into, struct error *err);
+/* Fills *into with this sample. Thread-safe. */
+int blend_read(const struct blend *blend, struct drawn_sample drawn, const struct sample *into, struct error *err);
 
 /* ---- set records -------------------------------------------------------------------------------------------------- */
 

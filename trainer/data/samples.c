@@ -268,8 +268,8 @@ static int open_bert(struct samples *s, const char *prefix, double short_probabi
     return 0;
 }
 
-static struct samples *create_samples(const struct job *job, const char *prefix, bool shuffled, uint64_t seed,
-                                      struct error *err)
+struct samples *samples_create(const struct job *job, const char *prefix, bool shuffled, uint64_t seed,
+                               struct error *err)
 {
     struct samples *s = error_calloc(1, sizeof *s, err);
     bool bert = job->model.kind == MODEL_BERT;
@@ -296,16 +296,6 @@ static struct samples *create_samples(const struct job *job, const char *prefix,
 fail:
     samples_destroy(s);
     return NULL;
-}
-
-struct samples *samples_create_train(const struct job *job, const char *prefix, uint64_t seed, struct error *err)
-{
-    return create_samples(job, prefix, true, seed, err);
-}
-
-struct samples *samples_create_valid(const struct job *job, const char *prefix, struct error *err)
-{
-    return create_samples(job, prefix, false, 0, err);
 }
 
 void samples_destroy(struct samples *s)

@@ -31,8 +31,8 @@ struct sample {
 };
 
 /*
- * The samples of the data set `prefix` for the job's kind of model: for training in an order drawn from the seed, for
- * validation in the order of the file. The samples for validation are the same in every evaluation.
+ * The samples of the data set `prefix` for the job's kind of model. For training they are shuffled: each epoch has an
+ * order drawn from the seed. For validation they have the order of the file, and are the same in every evaluation.
  *
  * For a GPT the data is one stream of T tokens, cut into floor((T - 1) / seq_length) places. Each epoch visits every
  * place once, in its own order (validation: in the order of the file). The sample at place p has the seq_length + 1
@@ -66,8 +66,8 @@ struct sample {
  * CODE_CONFIG: model.seq_length is below 5, or the special tokens are not four different ones of the vocabulary.
  * CODE_DATA: the data is broken or has no sentences. samples_read fails with CODE_DATA if the text has a special token.
  */
-struct samples *samples_create_train(const struct job *job, const char *prefix, uint64_t seed, struct error *err);
-struct samples *samples_create_valid(const struct job *job, const char *prefix, struct error *err);
+struct samples *samples_create(const struct job *job, const char *prefix, bool shuffled, uint64_t seed,
+                               struct error *err);
 
 void samples_destroy(struct samples *samples);
 
@@ -82,20 +82,23 @@ int samples_read(const struct samples *samples, uint64_t n, const struct sample 
 /*
  * ---- for samples.c: divides a data set of sentences (indexed.h) into the texts of a BERT's samples (packing.c) ----
  *
- * A sample is a run of one document's tokens. From the document's first token on, each sample begins where the previous
- * one ended and takes whole sentences up to a target length: `most` tokens, or, with probability `short_probability`, a
- * length drawn evenly from 2 to `most`, so that a model also learns short texts (Devlin et al., arXiv 1810.04805,
- * appendix A.2). If fewer than two sentences fit, or those that fit have less than half of the target length, the next
- * sentence is cut: the sample has exactly the target length, and the next sample begins with the rest, whereas BERT and
- * Megatron-LM discard the surplus of too long samples. A single token left at a document's end makes no sample: the
- * sample before it becomes one token longer and takes it, or, if it has `most` tokens already, one token shorter, so
- * that two are left. Every token is in exactly one sample, with two exceptions: the token of a document of one token;
- * and, if most = 2, the last token of a document with an odd number of tokens.
+ * A sample is a run of one document's tokens. The first sample of a document begins at its first token, and each other
+ * one where the previous one ended. A sample takes whole sentences up to its target length. That is `most` tokens or,
+ * with probability `short_probability`, a length drawn evenly from 2 to `most`, so that a model also learns short texts
+ * (Devlin et al., arXiv 1810.04805, appendix A.2).
+ *
+ * The next sentence is cut if fewer than two sentences fit, or if those that fit have less than half of the target
+ * length. Then the sample has exactly the target length, and the next sample begins with the rest of the sentence. (BERT
+ * and Megatron-LM discard the rest.)
+ *
+ * A single token that is left at a document's end makes no sample. The last sample takes it if it has fewer than `most`
+ * tokens; otherwise that sample gives up its own last token, so that two are left. So every token is in exactly one
+ * sample, except for a document of one token and, if most = 2, the last token of a document with an odd number of them.
  *
  * The lengths are drawn by the sample's number, so sample p is a function of (data, most, short_probability, seed, p).
- * Creating a packing walks over all sentences once, and stores the place where every k-th sample begins: k is 1 at
- * first, and doubles when there are 2^20 of these landmarks. So memory is at most 32 MiB for data of any size; reading
- * a sample walks on from the landmark before it.
+ * Creating a packing walks over all sentences once, and stores where every k-th sample begins. k is 1 at first, and
+ * doubles when 2^20 of these landmarks are stored. So memory is at most 32 MiB for data of any size. To read a sample is
+ * to walk from the landmark before it.
  */
 
 struct packing;

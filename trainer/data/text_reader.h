@@ -1,11 +1,12 @@
 /*
  * text_reader.h - reads texts and fills parcels with their documents, in order.
  *
- * A text is JSON lines, each line a document, if its name ends with .jsonl, .ndjson or .json, or with one of these and
- * .gz or .zst, or if it begins with a JSON object a line (json_text_begins). Lines of white space are skipped. Any
- * other text is one document. A document that does not fit into a parcel is cut into pieces where the cut does not
- * change the tokens (tokenizer_cut). Memory does not grow with the texts: more than PIECE_MOST bytes without such a
- * place are refused.
+ * A text is JSON lines or plain text. It is JSON lines if its name ends with .jsonl, .ndjson or .json, before .gz or
+ * .zst if it has that, or if its first line is a JSON object (json_text_begins). Then each line that is not blank is a
+ * document. A plain text is one document.
+ *
+ * A document that does not fit into a parcel is cut into pieces where a cut does not change the tokens (tokenizer_cut).
+ * So memory does not grow with the texts. More than PIECE_MOST bytes without a place to cut are refused.
  */
 #ifndef MUSTER_TRAINER_DATA_TEXT_READER_H
 #define MUSTER_TRAINER_DATA_TEXT_READER_H
@@ -28,12 +29,13 @@ struct text_inputs {
     const volatile sig_atomic_t *stop; /* fails with CODE_STOPPED when this is not 0; may be NULL */
 };
 
-/* Both are borrowed. CODE_DATA if one of the texts cannot be read or is a directory: it is known before the start. */
+/* Both are borrowed. CODE_DATA if a text cannot be read or is a directory: none is converted then. */
 struct text_reader *text_reader_create(const struct text_inputs *texts, const struct encoding *encoding,
                                        struct error *err);
 void text_reader_destroy(struct text_reader *reader);
 
-/* Fills an empty parcel. Returns 1; 0 when all texts are read; -1, and then the parcel has what was read before. */
+/* Fills an empty parcel. Returns 1, or 0 when all texts are read. Returns -1 for an error; the parcel then has what was
+ * read before it. */
 int text_reader_fill(struct text_reader *reader, struct parcel *parcel, struct error *err);
 
 /* Bytes of the files that have been read, and of all files; this is 0 if one is not a regular file. */
@@ -43,9 +45,8 @@ uint64_t text_reader_total(const struct text_reader *reader);
 /* ---- the bytes of a text (text_source.c) ------------------------------------------------------------------------- */
 
 /*
- * Reads a text from beginning to end: plain, gzip (RFC 1952, with any number of members) or Zstandard
- * (RFC 8878, with any number of frames). Which of them it is, the first bytes tell, so that standard input may be
- * compressed, too.
+ * Reads a text from beginning to end: plain, gzip (RFC 1952, with any number of members) or Zstandard (RFC 8878, with
+ * any number of frames). The first bytes tell which, so standard input may be compressed, too.
  */
 
 struct text_source;

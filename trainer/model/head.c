@@ -184,7 +184,7 @@ struct losses head_loss(struct model_head *h, const void *param, const void *wte
         vocabulary.wte = gradients->wte;
         vocabulary.bias = is_bert(h) ? weights_gradient(&h->w, HEAD_VOCAB_BIAS) : NULL;
     }
-    losses.tokens = vocabulary_loss(&h->vocabulary, wte, vocabulary_bias(h), y, mb, gradients ? &vocabulary : NULL);
+    losses.token_loss = vocabulary_loss(&h->vocabulary, wte, vocabulary_bias(h), y, mb, gradients ? &vocabulary : NULL);
     if (gradients && is_bert(h))
         transform_backward(h, mb);
     if (is_bert(h))

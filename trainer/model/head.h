@@ -33,10 +33,10 @@ struct model_head {
     float *mlm_mean, *mlm_rstd; /* [Rl] */
 };
 
-/* Sums over this micro-batch of the tokens' losses, and of the sentence orders'. All tp ranks have the same `tokens`;
+/* Sums over this micro-batch of the tokens' losses, and of the sentence orders'. All tp ranks have the same `token_loss`;
  * `order` is this rank's share. */
 struct losses {
-    double tokens, order;
+    double token_loss, order;
 };
 
 /* The factor of each sum in the differentiated loss. tokens: loss scale / predictions of the global batch. order: loss

@@ -83,8 +83,9 @@ static void set_cause(struct watchdog *w, const struct record_cause *cause)
 /* ---- an end of this process that was not announced --------------------------------------------------------------- */
 
 /*
- * Those that end a process, except the ones that ask it to stop (trainer/train.c). A handler of SIGALRM or a later one
- * stays: it is for something else. Of the others only libraries have handlers, to report a crash, and those run later.
+ * The signals that end a process, except those that ask it to stop (trainer/train.c). The first nine are always caught:
+ * only libraries have handlers for them, which report a crash; those run after ours. From SIGALRM on, a handler that
+ * exists has another purpose, and stays.
  */
 static const int fatal_signals[] = {SIGABRT, SIGSEGV, SIGBUS,  SIGFPE,    SIGILL,  SIGSYS, SIGTRAP,  SIGQUIT,
                                     SIGXCPU, SIGALRM, SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR, SIGSTKFLT};
@@ -96,8 +97,8 @@ static struct watchdog *_Atomic on_duty;
 static _Thread_local bool is_watchdog;
 
 /*
- * The ending thread waits here while the watchdog finds the reason: the loss of another rank may be what crashed this
- * one. The watchdog ends the process with CODE_PEER, unless no other rank is the cause: then this returns.
+ * The loss of another rank may be what crashed this one. So the thread that ends waits here until the watchdog has found
+ * the cause. If that is another rank, the watchdog ends the process with CODE_PEER. Otherwise this returns.
  */
 static void wait_for_end(int signal)
 {
@@ -213,9 +214,9 @@ static void *judge_by_directory(void *arg)
 }
 
 /*
- * Returns when the cause is known. It comes from one of three sources: the record of a rank of this node that knows it;
- * the directory; or, if that cannot be used within CAUSE_TIMEOUT, this node's records alone. In a rank that is not the
- * publisher, the thread `judge` raises the alarm and then waits. It goes on if this rank becomes the publisher.
+ * Returns when the cause is known, from one of three sources: the record of a rank of this node that knows it; the
+ * directory; or, if that is not usable within CAUSE_TIMEOUT, the records of this node alone. In a rank that is not the
+ * publisher, the thread `judge` raises the alarm and then waits until this rank becomes the publisher.
  */
 static void get_cause(struct watchdog *w)
 {
@@ -247,8 +248,8 @@ static void get_cause(struct watchdog *w)
 }
 
 /*
- * Rank 0's main thread would have printed the cause. The last line of a rank that ends in a library is that library's:
- * so the cause is printed once more. The main thread may hold the lock of stdout: then nothing is flushed.
+ * Prints the cause for a main thread that can no longer do it: rank 0's, and one that ends in a library, whose own
+ * message would be the last line otherwise. If the main thread holds the lock of stdout, nothing is flushed.
  */
 static void end_process(struct watchdog *w)
 {
