@@ -53,24 +53,13 @@ const uint8_t *unicode_classes(void)
 
 int unicode_in_word(uint32_t code)
 {
-    switch (utf8proc_category((utf8proc_int32_t)code)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-        return 1;
-    default: /* joiners, and the circled and squared letters, which are alphabetic */
-        return code == 0x200c || code == 0x200d || (code >= 0x24b6 && code <= 0x24e9) ||
-               (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
-               (code >= 0x1f170 && code <= 0x1f189);
-    }
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+
+    /* letters, marks, digits and numbers that are letters; joiners; circled and squared letters, which are alphabetic */
+    return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) || category == UTF8PROC_CATEGORY_PC ||
+           code == 0x200c || code == 0x200d || (code >= 0x24b6 && code <= 0x24e9) ||
+           (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
+           (code >= 0x1f170 && code <= 0x1f189);
 }
 
 int utf8_previous(const uint8_t *begin, const uint8_t *text, uint32_t *code)

@@ -89,12 +89,17 @@ static enum strength find_strongest(const struct hang_rank *ranks, int waiter)
 
 /* ---- the verdict ---- */
 
+/* What is found out about a rank. */
+struct finding {
+    int waiter;   /* the lowest rank that waits for this one, if this one does not wait itself; else -1 */
+    int next;     /* the lowest rank that this one waits for; -1 for none */
+    bool suspect; /* it may be the cause */
+};
+
 struct judge {
     const struct hang_rank *ranks;
     int world;
-    int *waiter;   /* [world] the lowest rank that waits for this one, if this one does not wait itself; else -1 */
-    int *next;     /* [world] the lowest rank that this one waits for; -1 for none */
-    bool *suspect; /* [world] ranks that may be the cause */
+    struct finding *of; /* [world] */
     struct hang_verdict *verdict;
 };
 
@@ -116,8 +121,8 @@ static void find_ends(struct judge *j)
     for (int rank = 0; rank < j->world; rank++) {
         enum hang_state state = j->ranks[rank].state;
 
-        j->waiter[rank] = j->next[rank] = -1;
-        j->suspect[rank] =
+        j->of[rank].waiter = j->of[rank].next = -1;
+        j->of[rank].suspect =
             is_dead_or_stopped(&j->ranks[rank]) || state == HANG_ABORTED || (aborted && state == HANG_SILENT);
     }
     for (int w = 0; w < j->world; w++) {
@@ -132,13 +137,13 @@ static void find_ends(struct judge *j)
 
             if (blocks_waiter(j->ranks, w, rank) != most)
                 continue;
-            if (j->next[w] < 0 || rank < j->next[w])
-                j->next[w] = rank;
+            if (j->of[w].next < 0 || rank < j->of[w].next)
+                j->of[w].next = rank;
             if (hang_waiting_op(&j->ranks[rank]))
                 continue;
-            j->suspect[rank] = true;
-            if (j->waiter[rank] < 0)
-                j->waiter[rank] = w;
+            j->of[rank].suspect = true;
+            if (j->of[rank].waiter < 0)
+                j->of[rank].waiter = w;
         }
     }
 }
@@ -163,7 +168,7 @@ static void keep_most_likely(struct judge *j, double patience)
     for (int rank = 0; rank < j->world; rank++) {
         const struct hang_rank *r = &j->ranks[rank];
 
-        if (!j->suspect[rank])
+        if (!j->of[rank].suspect)
             continue;
         gone |= is_dead_or_stopped(r);
         silent |= r->state == HANG_SILENT;
@@ -176,11 +181,11 @@ static void keep_most_likely(struct judge *j, double patience)
         double least = gone || silent || aborted ? patience : longest / 2;
 
         if (r->state == HANG_SILENT)
-            j->suspect[rank] &= !gone;
+            j->of[rank].suspect &= !gone;
         else if (r->state == HANG_ABORTED || r->state == HANG_ENDING)
-            j->suspect[rank] &= !gone && !silent && (r->state == HANG_ABORTED || !aborted);
+            j->of[rank].suspect &= !gone && !silent && (r->state == HANG_ABORTED || !aborted);
         else if (r->state == HANG_RUNNING)
-            j->suspect[rank] &= hang_unchanged_seconds(r) >= least;
+            j->of[rank].suspect &= hang_unchanged_seconds(r) >= least;
     }
 }
 
@@ -209,10 +214,10 @@ static void measure_lateness(const struct judge *j, struct hang_named *named)
 static void name_suspects(struct judge *j)
 {
     for (int rank = 0; rank < j->world; rank++) {
-        if (!j->suspect[rank])
+        if (!j->of[rank].suspect)
             continue;
-        add_named(j, rank, j->waiter[rank]);
-        if (j->waiter[rank] >= 0)
+        add_named(j, rank, j->of[rank].waiter);
+        if (j->of[rank].waiter >= 0)
             measure_lateness(j, &j->verdict->named[j->verdict->nnamed - 1]);
     }
     j->verdict->kind = HANG_LATE;
@@ -248,7 +253,6 @@ static bool find_mismatch(struct judge *j)
  */
 static void judge_without_suspects(struct judge *j)
 {
-    bool *visited = j->suspect; /* no rank is marked in it */
     int first = -1, rank;
 
     j->verdict->kind = HANG_NETWORK;
@@ -256,7 +260,7 @@ static void judge_without_suspects(struct judge *j)
         if (!hang_waiting_op(&j->ranks[w]))
             continue;
         first = first < 0 ? w : first;
-        if (j->next[w] < 0)
+        if (j->of[w].next < 0)
             add_named(j, w, -1);
     }
     if (j->verdict->nnamed > 0)
@@ -264,12 +268,12 @@ static void judge_without_suspects(struct judge *j)
     j->verdict->kind = first < 0 ? HANG_NOTHING : HANG_CYCLE;
     if (first < 0)
         return;
-    for (rank = first; !visited[rank]; rank = j->next[rank])
-        visited[rank] = true;
+    for (rank = first; !j->of[rank].suspect; rank = j->of[rank].next)
+        j->of[rank].suspect = true; /* visited: no rank is a suspect here */
     first = rank;
     do {
         add_named(j, rank, -1);
-        rank = j->next[rank];
+        rank = j->of[rank].next;
     } while (rank != first);
 }
 
@@ -280,7 +284,7 @@ static void judge_ranks(struct judge *j, double patience)
     find_ends(j);
     keep_most_likely(j, patience);
     for (int rank = 0; rank < j->world; rank++)
-        any |= j->suspect[rank];
+        any |= j->of[rank].suspect;
     if (any)
         name_suspects(j);
     else if (!find_mismatch(j))
@@ -291,17 +295,12 @@ int hang_judge(struct hang_verdict *verdict, const struct hang_rank *ranks, int 
                struct error *err)
 {
     struct judge j = {.ranks = ranks, .world = world, .verdict = verdict};
-    bool room;
 
     *verdict = (struct hang_verdict){.named = error_calloc((size_t)world, sizeof *verdict->named, err)};
-    j.waiter = error_calloc((size_t)world, sizeof *j.waiter, err);
-    j.next = error_calloc((size_t)world, sizeof *j.next, err);
-    j.suspect = error_calloc((size_t)world, sizeof *j.suspect, err);
-    room = verdict->named && j.waiter && j.next && j.suspect;
-    if (room)
-        judge_ranks(&j, patience);
-    free(j.waiter);
-    free(j.next);
-    free(j.suspect);
-    return room ? 0 : -1;
+    j.of = verdict->named ? error_calloc((size_t)world, sizeof *j.of, err) : NULL;
+    if (!j.of)
+        return -1;
+    judge_ranks(&j, patience);
+    free(j.of);
+    return 0;
 }
