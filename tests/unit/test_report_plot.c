@@ -1,113 +1,21 @@
 #include "tests/unit/test_report.h"
 
-#include <ctype.h>
-
 #include "trainer/report/plot.h"
 #include "trainer/report/summary.h"
 
-/* ---- well-formed? ---- */
-
-/* What XML 1.0 asks of a document without DTD, comments and CDATA: one root, nested elements, quoted attributes,
- * entities. */
-struct xml {
-    const char *at;
-    char open[32][16];
-    int depth, roots;
-};
-
-static bool xml_name(struct xml *xml, char *name, size_t size)
+/* The picture is XML that another program reads. */
+static void check_xml(const char *text)
 {
-    size_t length = 0;
+    FILE *parser = popen("python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.stdin.buffer)'", "w");
 
-    while (isalnum((unsigned char)xml->at[length]) || (length && strchr("-:_", xml->at[length]) && xml->at[length]))
-        length++;
-    snprintf(name, size, "%.*s", (int)length, xml->at);
-    xml->at += length;
-    return length > 0 && length < size;
-}
-
-static bool xml_entity(struct xml *xml)
-{
-    int number, bytes = 0;
-
-    if (sscanf(xml->at, "&#%d;%n", &number, &bytes) != 1 || bytes == 0)
-        return false;
-    xml->at += bytes;
-    return true;
-}
-
-static bool xml_attributes(struct xml *xml)
-{
-    char name[32];
-
-    while (*xml->at == ' ') {
-        xml->at += strspn(xml->at, " ");
-        if (*xml->at == '/' || *xml->at == '>')
-            return true;
-        if (!xml_name(xml, name, sizeof name) || strncmp(xml->at, "=\"", 2) != 0)
-            return false;
-        for (xml->at += 2; *xml->at != '"';)
-            if (!*xml->at || *xml->at == '<' || (*xml->at == '&' && !xml_entity(xml)) || !*xml->at++)
-                return false;
-        xml->at++;
-    }
-    return true;
-}
-
-static bool xml_tag(struct xml *xml)
-{
-    char name[16];
-
-    if (*++xml->at == '/') {
-        xml->at++;
-        return xml_name(xml, name, sizeof name) && xml->depth > 0 && strcmp(name, xml->open[--xml->depth]) == 0 &&
-               *xml->at++ == '>';
-    }
-    if (xml->depth == 32 || !xml_name(xml, name, sizeof name) || !xml_attributes(xml))
-        return false;
-    xml->roots += xml->depth == 0;
-    if (strncmp(xml->at, "/>", 2) == 0) {
-        xml->at += 2;
-        return true;
-    }
-    strcpy(xml->open[xml->depth++], name);
-    return *xml->at++ == '>';
-}
-
-static bool well_formed(const char *text)
-{
-    static const char header[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
-    struct xml xml = {.at = text + strlen(header)};
-
-    if (strncmp(text, header, strlen(header)) != 0)
-        return false;
-    while (*xml.at) {
-        if (*xml.at == '<' ? !xml_tag(&xml) : *xml.at == '&' ? !xml_entity(&xml) : !xml.at++)
-            return false;
-        if (xml.depth == 0 && *xml.at && !strchr("<\n", *xml.at)) /* text outside the root */
-            return false;
-    }
-    return xml.depth == 0 && xml.roots == 1;
-}
-
-static void the_check_itself_can_fail(void **state)
-{
-#define XML "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-    (void)state;
-    assert_true(well_formed(XML "<a b=\"1\"><c d=\"2\"/>x &#60; y</a>\n"));
-    assert_false(well_formed("<a></a>"));
-    assert_false(well_formed(XML "<a><b></a></b>"));
-    assert_false(well_formed(XML "<a>"));
-    assert_false(well_formed(XML "<a></a><b></b>"));
-    assert_false(well_formed(XML "<a b=1></a>"));
-    assert_false(well_formed(XML "<a b=\"<\"></a>"));
-    assert_false(well_formed(XML "<a>R&D</a>"));
-#undef XML
+    assert_non_null(parser);
+    assert_true(fputs(text, parser) >= 0);
+    assert_int_equal(pclose(parser), 0);
 }
 
 /* ---- plots ---- */
 
-/* The SVG, which must be well-formed; the caller frees it. */
+/* The SVG; the caller frees it. */
 static char *plot_text(const struct plot *plot)
 {
     struct error err = {0};
@@ -120,7 +28,6 @@ static char *plot_text(const struct plot *plot)
         fail_msg("%s", err.text);
     fclose(out);
     assert_int_equal(strlen(text), length);
-    assert_true(well_formed(text));
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
     return text;
@@ -133,6 +40,7 @@ static void plot_shows_run_reference_and_the_change_of_mesh(void **state)
     char *text = plot_text(&plot);
 
     (void)state;
+    check_xml(text);
     assert_non_null(strstr(text, ">shrunk: 4 \u2192 2 ranks at step 120<"));
     assert_non_null(strstr(text, ">validation<"));
     assert_null(strstr(text, ">reference run<"));
@@ -155,6 +63,7 @@ static void users_mark_replaces_the_automatic_one(void **state)
     char *text = plot_text(&plot);
 
     (void)state;
+    check_xml(text);
     assert_null(strstr(text, "preempted"));
     assert_non_null(strstr(text, ">node 3 &#38; 4 &#60;lost&#62;<"));
     assert_non_null(strstr(text, ">bad ? byte ?, good \u00fc<"));
@@ -367,7 +276,6 @@ static void chart_draws_a_falling_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_check_itself_can_fail),
         cmocka_unit_test(plot_shows_run_reference_and_the_change_of_mesh),
         cmocka_unit_test(users_mark_replaces_the_automatic_one),
         cmocka_unit_test(plot_of_a_long_run_is_small_and_keeps_the_spike),
