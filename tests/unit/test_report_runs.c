@@ -1,7 +1,6 @@
 #include "tests/unit/test_report.h"
 
-#include "trainer/report/plot.h"
-#include "trainer/report/summary.h"
+#include "trainer/report/report_commands.h"
 #include "trainer/report/progress.h"
 
 static struct metrics_damage damage;

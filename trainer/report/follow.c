@@ -1,4 +1,4 @@
-#include "trainer/report/follow.h"
+#include "trainer/report/report_commands.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,9 +12,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "trainer/report/metrics.h"
 #include "trainer/report/progress.h"
-#include "trainer/report/summary.h"
 
 enum { RECENT = 20 };
 

@@ -221,25 +221,31 @@ static void *work_until_end(void *arg)
     return NULL;
 }
 
-/* With the mutex, which it unlocks: gives the thread its work, and waits. 0 also if it is not done in time. */
-static int finish_call(struct metrics_writer *writer, struct error *err)
+/* With the mutex: gives the thread its work, and waits until it is done, or `late`. */
+static void wait_for_thread(struct metrics_writer *writer)
 {
     double at = clock_monotonic() + (writer->busy && writer->late ? 0 : WAIT_SECONDS);
     struct timespec until = {.tv_sec = (time_t)at, .tv_nsec = (long)((at - floor(at)) * 1e9)};
-    int result = 0;
 
+    writer->late = false;
     pthread_cond_broadcast(&writer->changed);
-    while (result == 0 && (writer->busy || has_work(writer)))
-        result = pthread_cond_clockwait(&writer->changed, &writer->mutex, CLOCK_MONOTONIC, &until);
-    writer->late = result != 0;
-    result = 0;
-    if (writer->failure.code != CODE_OK) {
-        *err = writer->failure;
-        writer->failure.code = CODE_OK;
-        result = -1;
-    }
+    while (!writer->late && (writer->busy || has_work(writer)))
+        writer->late = pthread_cond_clockwait(&writer->changed, &writer->mutex, CLOCK_MONOTONIC, &until) != 0;
+}
+
+/* The same; unlocks the mutex. -1 with the thread's failure. */
+static int finish_call(struct metrics_writer *writer, struct error *err)
+{
+    struct error failure;
+
+    wait_for_thread(writer);
+    failure = writer->failure;
+    writer->failure.code = CODE_OK;
     pthread_mutex_unlock(&writer->mutex);
-    return result;
+    if (failure.code == CODE_OK)
+        return 0;
+    *err = failure;
+    return -1;
 }
 
 /* ---- appending --------------------------------------------------------------------------------------------------- */
@@ -361,7 +367,6 @@ int metrics_add_validation(struct metrics_writer *writer, const struct metrics_s
 bool metrics_displaced(struct metrics_writer *writer)
 {
     double now = clock_monotonic();
-    struct error failure = {0};
     bool first;
 
     if (writer->reported || (writer->checked > 0 && now - writer->checked < CHECK_SECONDS))
@@ -369,12 +374,7 @@ bool metrics_displaced(struct metrics_writer *writer)
     writer->checked = now;
     pthread_mutex_lock(&writer->mutex);
     writer->work.check = true;
-    if (finish_call(writer, &failure) < 0) { /* for the next call that can fail */
-        pthread_mutex_lock(&writer->mutex);
-        writer->failure = failure;
-        pthread_mutex_unlock(&writer->mutex);
-    }
-    pthread_mutex_lock(&writer->mutex);
+    wait_for_thread(writer); /* a failure is for the next call that can fail */
     first = writer->displaced && !writer->reported;
     writer->reported |= first;
     pthread_mutex_unlock(&writer->mutex);

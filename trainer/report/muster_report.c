@@ -12,11 +12,9 @@
 #include "common/io.h"
 #include "common/option.h"
 #include "common/text.h"
-#include "trainer/report/follow.h"
+#include "trainer/report/report_commands.h"
 #include "trainer/report/metrics.h"
-#include "trainer/report/plot.h"
 #include "trainer/report/progress.h"
-#include "trainer/report/summary.h"
 
 enum { CODE_DIFFER = 1 }; /* like diff's; other failures use common/error.h */
 

@@ -1,4 +1,4 @@
-#include "trainer/report/plot.h"
+#include "trainer/report/report_commands.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -7,7 +7,6 @@
 #include "common/svg.h"
 #include "common/text.h"
 #include "trainer/report/progress.h"
-#include "trainer/report/summary.h"
 
 enum {
     WIDTH = 960,

@@ -1,4 +1,4 @@
-#include "trainer/report/summary.h"
+#include "trainer/report/report_commands.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,12 +1,71 @@
-/* summary.h - what happened in a run: losses, speed and meshes on one screen; and the losses of two runs compared. */
-#ifndef MUSTER_TRAINER_REPORT_SUMMARY_H
-#define MUSTER_TRAINER_REPORT_SUMMARY_H
+/* report_commands.h - the commands of muster-report: each shows metrics (metrics.h) in its way. */
+#ifndef MUSTER_TRAINER_REPORT_REPORT_COMMANDS_H
+#define MUSTER_TRAINER_REPORT_REPORT_COMMANDS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "trainer/report/metrics.h"
+
+/* ---- follow.c ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Shows the progress of a run by its metrics.
+ *
+ * On a terminal one line is redrawn; elsewhere a line is printed every few seconds. Changes ("resumed at step 121 on 2
+ * ranks (was 4)") get their own lines. It prints to stdout and catches SIGINT and SIGTERM.
+ *
+ * It follows the name, not the file: the file may be created later, and may be replaced by a rename or truncated; then
+ * it is read again. It is polled, because network file systems support nothing else.
+ */
+
+struct follow {
+    const char *path; /* metrics.jsonl; it may not exist yet */
+    long steps;       /* end at this step; 0: unknown, and no bar */
+    pid_t pid;        /* end when this process has ended; 0: none */
+    double interval;  /* seconds between lines if stdout is not a terminal */
+};
+
+/* Returns 0 at the run's end or after a signal. */
+int follow_run(const struct follow *follow, struct error *err);
+
+/* ---- plot.c ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * A run's loss curve as one self-contained SVG: training loss, validation losses, the loss of a reference run,
+ * and a labelled line wherever the mesh changed.
+ */
+
+/* A vertical line with a label. The caller of plot_write sets the first two. */
+struct mark {
+    long step;
+    char label[96];
+    double x, from, to; /* the line and the label's extent */
+    int row;            /* of the label, 0 is nearest to the plot; -1: no room */
+};
+
+struct plot {
+    const char *title;
+    const struct metrics_step *steps; /* the run; steps whose loss is not finite leave a gap */
+    size_t nsteps;
+    const struct metrics_step *reference; /* another run to compare with; may be NULL */
+    size_t nreference;
+    struct mark *marks; /* the user's; one at the step of a mesh change replaces its label */
+    size_t nmarks;
+};
+
+/*
+ * Fails with CODE_DATA when there is no finite loss to draw, CODE_IO without memory; the caller checks the stream. A
+ * curve of many steps is thinned to its extremes in each pixel's column, which looks the same: the file stays below
+ * about 200 KiB.
+ */
+int plot_write(FILE *out, const struct plot *plot, struct error *err);
+
+/* ---- summary.c --------------------------------------------------------------------------------------------------- */
+
+/* What happened in a run: losses, speed and meshes on one screen; and the losses of two runs compared. */
 
 struct summary {
     const char *name; /* the heading */
