@@ -31,23 +31,17 @@ struct encoder {
 
 struct encoder *encoder_create(const struct tokenizer *tokenizer, struct error *err)
 {
-    struct encoder *encoder = calloc(1, sizeof *encoder);
+    struct encoder *encoder = error_calloc(1, sizeof *encoder, err);
 
-    if (encoder) {
-        encoder->tokenizer = tokenizer;
-        encoder->classes = unicode_classes();
-        encoder->cache = calloc(CACHE_ENTRIES, sizeof *encoder->cache);
-    }
-    if (!encoder || !encoder->cache) {
-        encoder_destroy(encoder);
-        error_set(err, CODE_IO, "out of memory for an encoder");
+    if (!encoder)
         return NULL;
-    }
-    if (split_memory_create(&tokenizer->splitter, &encoder->memory, err) < 0) {
-        encoder_destroy(encoder);
-        return NULL;
-    }
-    return encoder;
+    encoder->tokenizer = tokenizer;
+    encoder->classes = unicode_classes();
+    encoder->cache = error_calloc(CACHE_ENTRIES, sizeof *encoder->cache, err);
+    if (encoder->cache && split_memory_create(&tokenizer->splitter, &encoder->memory, err) == 0)
+        return encoder;
+    encoder_destroy(encoder);
+    return NULL;
 }
 
 void encoder_destroy(struct encoder *encoder)

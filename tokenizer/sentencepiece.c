@@ -42,30 +42,23 @@ struct model_options {
 static void take_option(struct model_options *options, uint64_t message, const struct proto_field *field)
 {
     static const char *const rules[] = {"identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"};
+    const struct {
+        uint64_t message, number;
+        bool *flag;
+    } flags[] = {
+        {2, 24, &options->suffix}, /* trainer_spec.treat_whitespace_as_suffix */
+        {3, 3, &options->prefix},  /* normalizer_spec.add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces */
+        {3, 4, &options->remove},
+        {3, 5, &options->escape},
+    };
 
-    switch (message << 8 | field->number) {
-    case 2 << 8 | 3: /* trainer_spec.model_type */
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (message == flags[i].message && field->number == flags[i].number)
+            *flags[i].flag = field->value;
+    if (message == 2 && field->number == 3) /* trainer_spec.model_type */
         options->bpe = field->value == 2;
-        break;
-    case 2 << 8 | 24: /* treat_whitespace_as_suffix */
-        options->suffix = field->value;
-        break;
-    case 3 << 8 | 1: /* normalizer_spec.name */
-        for (int i = 0; i < 5; i++)
-            options->known_rules |= field->size == strlen(rules[i]) && memcmp(field->at, rules[i], field->size) == 0;
-        break;
-    case 3 << 8 | 3: /* add_dummy_prefix */
-        options->prefix = field->value;
-        break;
-    case 3 << 8 | 4: /* remove_extra_whitespaces */
-        options->remove = field->value;
-        break;
-    case 3 << 8 | 5: /* escape_whitespaces */
-        options->escape = field->value;
-        break;
-    default:
-        break;
-    }
+    for (int i = 0; i < 5 && message == 3 && field->number == 1; i++) /* normalizer_spec.name */
+        options->known_rules |= field->size == strlen(rules[i]) && memcmp(field->at, rules[i], field->size) == 0;
 }
 
 static int read_options(struct model_options *options, const char *model, size_t bytes, struct error *err)

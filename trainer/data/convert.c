@@ -281,29 +281,26 @@ static int commit_sets(struct conversion *c, struct error *err)
 static int open_tokenizer(struct conversion *c, struct error *err)
 {
     const struct convert *convert = c->convert;
-    int32_t end = BYTES_END;
+    const char *path = convert->tokenizer    ? convert->tokenizer
+                       : convert->append_end ? "bytes" /* 257 tokens do not fit into uint8 */
+                                             : NULL;
+    int32_t end;
 
     c->encoding = (struct encoding){.key = convert->key, .sentences = convert->sentences, .type = INDEXED_U8};
-    if (convert->tokenizer) {
-        c->tokenizer = tokenizer_open(convert->tokenizer, err);
-        if (!c->tokenizer)
-            return -1;
-        if (tokenizer_note(c->tokenizer) && convert->texts.notice)
-            convert->texts.notice(tokenizer_note(c->tokenizer));
-        end = tokenizer_special(c->tokenizer, SPECIAL_END);
-    } else if (convert->append_end) {
-        c->tokenizer = tokenizer_open("bytes", err); /* 257 tokens do not fit into uint8 */
-        if (!c->tokenizer)
-            return -1;
-    }
+    if (!path)
+        return 0;
+    c->tokenizer = tokenizer_open(path, err);
+    if (!c->tokenizer)
+        return -1;
+    if (tokenizer_note(c->tokenizer) && convert->texts.notice)
+        convert->texts.notice(tokenizer_note(c->tokenizer));
+    end = tokenizer_special(c->tokenizer, SPECIAL_END);
     if (convert->append_end && end < 0)
         return error_set(err, CODE_CONFIG,
-                         "%s has no token that ends a document: name eos_token in its special_tokens_map.json",
-                         convert->tokenizer);
+                         "%s has no token that ends a document: name eos_token in its special_tokens_map.json", path);
     c->encoding.tokenizer = c->tokenizer;
-    c->encoding.utf8 = convert->tokenizer && strcmp(convert->tokenizer, "bytes") != 0;
-    if (c->tokenizer)
-        c->encoding.type = tokenizer_size(c->tokenizer) <= 1 << 16 ? INDEXED_U16 : INDEXED_I32;
+    c->encoding.utf8 = strcmp(path, "bytes") != 0;
+    c->encoding.type = tokenizer_size(c->tokenizer) <= 1 << 16 ? INDEXED_U16 : INDEXED_I32;
     indexed_pack(c->encoding.type, &end, 1, c->end);
     return 0;
 }
