@@ -32,7 +32,7 @@
 #include "common/job.h"
 #include "common/mesh.h"
 #include "plan/footprint.h"
-#include "plan/machine.h"
+#include "plan/cluster.h"
 
 enum cost_part {
     COST_PRODUCTS,
@@ -55,7 +55,7 @@ struct plan_cost {
 };
 
 /* The step of this job on this mesh. -1 with CODE_CONFIG if the job does not fit the mesh. */
-int plan_cost(const struct job *job, const struct mesh *mesh, const struct machine *machine, const struct stack *stack,
+int plan_cost(const struct job *job, const struct mesh *mesh, const struct cluster *machine, const struct stack *stack,
               struct plan_cost *cost, struct error *err);
 
 /* The bytes of a rank. `held` is what a monitor shows, with the allocator's cache; `needed` is what must fit. */
@@ -64,7 +64,7 @@ struct plan_memory {
     int stage;
     double needed, held, host;
 };
-int plan_memory(const struct job *job, const struct mesh *mesh, const struct machine *machine,
+int plan_memory(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
                 const struct stack *stack, struct plan_memory *memory, struct error *err);
 
 /* The rates by which published tables measure a step of `seconds` on `ranks` ranks of that peak (plan/flops.h). */
@@ -78,6 +78,6 @@ struct plan_rates {
 };
 struct plan_rates plan_rates(const struct job *job, int ranks, double peak, double seconds);
 
-double machine_peak(const struct machine *machine, enum dtype dtype);
+double cluster_peak(const struct cluster *machine, enum dtype dtype);
 
 #endif

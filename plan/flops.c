@@ -29,3 +29,18 @@ double flops_megatron(const struct model_shape *m, double tokens, bool recompute
 
     return 24.0 * passes * tokens * l * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * l * h));
 }
+
+double flops_megatron_before(const struct model_shape *m, double tokens, bool recompute)
+{
+    double h = m->hidden, layers = m->layers * (12 * h * h + 13 * h) + 2 * h;
+
+    return 2 * (recompute ? 4.0 : 3.0) * tokens * layers;
+}
+
+double flops_mosaicml(const struct model_shape *m, double tokens, bool recompute, bool attention)
+{
+    double pass = 2.0 * (double)model_parameters(m);
+    double per_pass = attention ? 2.0 * m->layers * m->hidden * m->seq_length : 0;
+
+    return tokens * (recompute ? 4.0 * pass + 3.0 * per_pass : 3.0 * pass + 2.0 * per_pass);
+}

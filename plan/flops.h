@@ -9,6 +9,9 @@
  *     of attention with its QKV product, is 4 L d s + 6 L d^2 more.
  *   Megatron's TFLOPs a GPU (arXiv 2104.04473, appendix; the log line since 2022):
  *     24 f B s L d^2 (1 + s / (6d) + V / (16 L d)), f = 3, or 4 with full recompute.
+ *   Megatron before 2022: 2 f M a token, M the parameters of the layers.
+ *   MosaicML (llm-foundry's tables): 6N + 4 L d s for MFU, 8N + 6 L d s for HFU with full recompute. Its columns "mfu_params"
+ *     and "hfu_params" (mfu* and hfu*) leave attention out.
  */
 #ifndef MUSTER_PLAN_FLOPS_H
 #define MUSTER_PLAN_FLOPS_H
@@ -23,5 +26,7 @@ double flops_model(const struct model_shape *shape, double tokens); /* PaLM, for
 double flops_hardware(const struct model_shape *shape, double tokens, enum recompute recompute);
 
 double flops_megatron(const struct model_shape *shape, double tokens, bool recompute);
+double flops_megatron_before(const struct model_shape *shape, double tokens, bool recompute);
+double flops_mosaicml(const struct model_shape *shape, double tokens, bool recompute, bool attention);
 
 #endif

@@ -15,6 +15,15 @@ static void assert_close(double value, double expected, double tolerance)
         fail_msg("%.10g, not %.10g within %g", value, expected, tolerance);
 }
 
+/* The same before 2022: rows of February 2022. */
+static void megatron_before(void **state)
+{
+    const struct model_shape shape = {80, 13824, 96, 2048, 250880, MODEL_GPT};
+
+    (void)state;
+    assert_close(flops_megatron_before(&shape, 2048.0 * 2048.0, true) / 147.43 / 320 * 1e-12, 130.53, 0.02);
+}
+
 /* TFLOPs a GPU of the log line of Megatron, as BigScience ran it: batch 2048 of 2048 tokens, with recompute. */
 static void bigscience(void **state)
 {
@@ -34,18 +43,6 @@ static void bigscience(void **state)
 
         assert_close(flops / rows[i].seconds / rows[i].gpus * 1e-12, rows[i].tflops, 0.01);
     }
-}
-
-/*
- * MosaicML's llm-foundry: N and attention apart; attention is 2 L d s a token and pass, and the backward pass does not
- * count as two passes of it: 6N + 4 L d s, with recompute 8N + 6 L d s. Its columns mfu* and hfu* leave attention out.
- */
-static double flops_mosaicml(const struct model_shape *m, double tokens, bool recompute, bool attention)
-{
-    double pass = 2.0 * (double)model_parameters(m),
-           per_pass = attention ? 2.0 * m->layers * m->hidden * m->seq_length : 0;
-
-    return tokens * (recompute ? 4.0 * pass + 3.0 * per_pass : 3.0 * pass + 2.0 * per_pass);
 }
 
 /* llm-foundry's tables, 8 A100 of 312 TFLOP/s. Where it does not recompute, hfu is mfu. */
@@ -118,6 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bigscience),
+        cmocka_unit_test(megatron_before),
         cmocka_unit_test(mosaicml),
         cmocka_unit_test(palm_from_mosaicmls_rows),
         cmocka_unit_test(recompute_costs_a_forward_pass_more),

@@ -1,37 +1,37 @@
 /*
- * machine.h - what a machine can do, and what a stack of software makes of it: etc/machines/NAME.cfg and
+ * cluster.h - what a machine can do, and what a stack of software makes of it: etc/machines/NAME.cfg and
  * etc/machines/stacks.cfg (libconfig). Those files give each number with its source. Rates are in bytes or FLOPs a
  * second, times in seconds.
  */
-#ifndef MUSTER_PLAN_MACHINE_H
-#define MUSTER_PLAN_MACHINE_H
+#ifndef MUSTER_PLAN_CLUSTER_H
+#define MUSTER_PLAN_CLUSTER_H
 
 #include <stdbool.h>
 
 #include "common/error.h"
 
-enum { MACHINE_LEVELS = 4 };
+enum { CLUSTER_LEVELS = 4, STACK_SETTINGS = 12 };
 
 /* Links of one level: of a node's GPUs, then of nodes under one switch, ... The last level reaches everywhere. */
-struct machine_level {
+struct cluster_level {
     int ranks;        /* that are joined at this level; the last one's is not read */
     double bandwidth; /* of one rank, each way, as a large collective measures it ("bus bandwidth") */
     double latency;   /* of one message */
 };
 
 /* A rank is a GPU, or a CPU node's rank. */
-struct machine {
+struct cluster {
     char name[64];
     bool gpu;
     double peak_fp32, peak_bf16, peak_fp16; /* by the data sheet: the denominators of MFU */
     double product;   /* fraction of the peak that the largest products reach */
+    double units;     /* multiprocessors, among which a product's tiles are divided; 0: no such loss */
     double attention; /* fraction of the peak that fused attention reaches, causal FLOPs counted, forward */
     double memory;    /* bytes of a rank */
     double bandwidth; /* of that memory, as a large copy measures it */
-    double overhead;  /* an operation's start, where the device waits for it */
     double host_link; /* between host and device memory, each way, of one rank */
     double host_rate; /* of a node's memory in an optimizer step on the host, all ranks together */
-    struct machine_level level[MACHINE_LEVELS];
+    struct cluster_level level[CLUSTER_LEVELS];
     int levels;
 };
 
@@ -57,10 +57,12 @@ struct stack {
     bool exact_memory;    /* muster's own footprint, without the terms above */
     double logit_bytes;   /* held a logit, all rows at once; 0: muster's few rows */
     double optimizer;     /* bytes moved a parameter by the optimizer's step */
+    char settings[STACK_SETTINGS][64]; /* "path=value": keys of a job that the stack's published tables leave out */
+    int nsettings;
 };
 
 /* `name` is a file, or NAME of etc/machines. Both search $MUSTER_MACHINES, then the build's and the installed place. */
-int machine_read(struct machine *machine, const char *name, struct error *err);
+int cluster_read(struct cluster *machine, const char *name, struct error *err);
 
 /* `name` is of stacks.cfg, or "FILE:NAME". */
 int stack_read(struct stack *stack, const char *name, struct error *err);

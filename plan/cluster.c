@@ -1,0 +1,177 @@
+#include "plan/cluster.h"
+
+#include <libconfig.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A key of a file: a number, or a boolean. Numbers without a default must be there. */
+struct cluster_key {
+    const char *name;
+    size_t offset;
+    bool is_flag, optional;
+};
+
+#define NUMBER(type, member)   {#member, offsetof(struct type, member), false, false}
+#define OPTIONAL(type, member) {#member, offsetof(struct type, member), false, true}
+#define FLAG(type, member)     {#member, offsetof(struct type, member), true, true}
+
+static const struct cluster_key cluster_keys[] = {
+    FLAG(cluster, gpu),           NUMBER(cluster, peak_fp32), OPTIONAL(cluster, peak_bf16),
+    OPTIONAL(cluster, peak_fp16), NUMBER(cluster, product),   NUMBER(cluster, attention),
+    NUMBER(cluster, memory),      NUMBER(cluster, bandwidth), OPTIONAL(cluster, units),
+    OPTIONAL(cluster, host_link), NUMBER(cluster, host_rate), {NULL, 0, false, false}};
+
+static const struct cluster_key level_keys[] = {
+    OPTIONAL(cluster_level, bandwidth), OPTIONAL(cluster_level, latency), {NULL, 0, false, false}};
+
+static const struct cluster_key stack_keys[] = {
+    NUMBER(stack, product),       NUMBER(stack, rows),           NUMBER(stack, attention),
+    NUMBER(stack, launch),        NUMBER(stack, links),          NUMBER(stack, overlap),
+    NUMBER(stack, context),       NUMBER(stack, cache),          FLAG(stack, fused_attention),
+    FLAG(stack, splits_rows),     FLAG(stack, fp16_gradients),   FLAG(stack, exact_memory),
+    NUMBER(stack, logit_bytes),   NUMBER(stack, optimizer),      {NULL, 0, false, false}};
+
+static int read_keys(const config_setting_t *group, const struct cluster_key *keys, void *to, const char *path,
+                     struct error *err)
+{
+    for (; keys->name; keys++) {
+        const config_setting_t *value = config_setting_get_member(group, keys->name);
+        void *at = (char *)to + keys->offset;
+
+        if (!value && keys->optional)
+            continue;
+        if (!value)
+            return error_set(err, CODE_CONFIG, "%s:%u: \"%s\" is missing", path, config_setting_source_line(group),
+                             keys->name);
+        if (keys->is_flag)
+            *(bool *)at = config_setting_get_bool(value);
+        else if (config_setting_is_number(value))
+            *(double *)at = config_setting_type(value) == CONFIG_TYPE_FLOAT
+                                ? config_setting_get_float(value)
+                                : (double)config_setting_get_int64(value);
+        else
+            return error_set(err, CODE_CONFIG, "%s:%u: \"%s\" must be a number", path,
+                             config_setting_source_line(value), keys->name);
+    }
+    return 0;
+}
+
+static int read_levels(const config_setting_t *root, struct cluster *machine, const char *path, struct error *err)
+{
+    const config_setting_t *list = config_setting_get_member(root, "levels");
+    int count = list ? config_setting_length(list) : 0;
+
+    if (count < 1 || count > CLUSTER_LEVELS)
+        return error_set(err, CODE_CONFIG, "%s: \"levels\" must list 1 to %d groups", path, CLUSTER_LEVELS);
+    for (machine->levels = 0; machine->levels < count; machine->levels++) {
+        const config_setting_t *item = config_setting_get_elem(list, (unsigned)machine->levels);
+        struct cluster_level *level = &machine->level[machine->levels];
+
+        if (read_keys(item, level_keys, level, path, err) < 0)
+            return -1;
+        config_setting_lookup_int(item, "ranks", &level->ranks);
+        if (level->bandwidth <= 0 || (level->ranks < 1 && machine->levels < count - 1))
+            return error_set(err, CODE_CONFIG, "%s:%u: a level needs \"bandwidth\" and, but for the last, \"ranks\"",
+                             path, config_setting_source_line(item));
+    }
+    return 0;
+}
+
+/* Finds NAME.cfg: a path, or in $MUSTER_MACHINES, beside this program's tree, or where muster was installed. */
+static bool find_file(const char *name, char *path, size_t size)
+{
+    const char *own = getenv("MUSTER_MACHINES");
+    char program[512] = "";
+    const char *const folders[][2] = {
+        {own, ""}, {MACHINE_DIR, ""}, {program, "/../share/muster/machines"}, {program, "/../etc/machines"}};
+
+    if (strchr(name, '/') || strstr(name, ".cfg")) {
+        snprintf(path, size, "%s", name);
+        return access(path, R_OK) == 0;
+    }
+    if (readlink("/proc/self/exe", program, sizeof program - 1) > 0)
+        *strrchr(program, '/') = '\0';
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(path, size, "%s%s/%s.cfg", folders[i][0] ? folders[i][0] : "", folders[i][1], name);
+        if (folders[i][0] && access(path, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int open_file(config_t *config, const char *name, char *path, size_t size, struct error *err)
+{
+    if (!find_file(name, path, size))
+        return error_set(err, CODE_CONFIG,
+                         "no file for \"%s\": give a path, or a name of etc/machines ($MUSTER_MACHINES)", name);
+    config_init(config);
+    if (config_read_file(config, path))
+        return 0;
+    error_set(err, CODE_CONFIG, "%s:%d: %s", path, config_error_line(config), config_error_text(config));
+    config_destroy(config);
+    return -1;
+}
+
+int cluster_read(struct cluster *machine, const char *name, struct error *err)
+{
+    const config_setting_t *root;
+    char path[1024];
+    config_t config;
+    int result;
+
+    *machine = (struct cluster){0};
+    snprintf(machine->name, sizeof machine->name, "%s", strrchr(name, '/') ? strrchr(name, '/') + 1 : name);
+    if (open_file(&config, name, path, sizeof path, err) < 0)
+        return -1;
+    root = config_root_setting(&config);
+    result = read_keys(root, cluster_keys, machine, path, err);
+    if (result == 0)
+        result = read_levels(root, machine, path, err);
+    config_destroy(&config);
+    return result;
+}
+
+static int read_settings(const config_setting_t *group, struct stack *stack, const char *path, struct error *err)
+{
+    const config_setting_t *list = config_setting_get_member(group, "settings");
+    int count = list ? config_setting_length(list) : 0;
+
+    for (int i = 0; i < count; i++) {
+        const char *text = config_setting_get_string_elem(list, i);
+
+        if (i == STACK_SETTINGS || !text || strlen(text) >= sizeof stack->settings[i])
+            return error_set(err, CODE_CONFIG, "%s:%u: \"settings\" must list at most %d short strings", path,
+                             config_setting_source_line(list), STACK_SETTINGS);
+        strcpy(stack->settings[stack->nsettings++], text);
+    }
+    return 0;
+}
+
+int stack_read(struct stack *stack, const char *name, struct error *err)
+{
+    const char *colon = strrchr(name, ':'), *group_name = colon ? colon + 1 : name;
+    char file[900] = "stacks", path[1024];
+    const config_setting_t *group;
+    config_t config;
+    int result;
+
+    *stack = (struct stack){0};
+    snprintf(stack->name, sizeof stack->name, "%s", group_name);
+    if (colon)
+        snprintf(file, sizeof file, "%.*s", (int)(colon - name), name);
+    if (open_file(&config, file, path, sizeof path, err) < 0)
+        return -1;
+    group = config_setting_get_member(config_root_setting(&config), group_name);
+    if (group) {
+        result = read_keys(group, stack_keys, stack, path, err);
+        if (result == 0)
+            result = read_settings(group, stack, path, err);
+    } else {
+        result = error_set(err, CODE_CONFIG, "%s has no stack \"%s\"", path, group_name);
+    }
+    config_destroy(&config);
+    return result;
+}

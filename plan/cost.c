@@ -1,0 +1,456 @@
+#include "plan/cost.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan/flops.h"
+#include "plan/rank_config.h"
+#include "plan/schedule.h"
+
+/* Constants of the formulas in cost.h, with their sources. */
+static const double ALIGNED = 0.74;      /* BigScience: 14400 / 8 -> 13824 / 8, 94.4 -> 120.0 TFLOP/s a GPU */
+static const double LOGIT_BYTES = 8;     /* moved by a fused cross-entropy (H200: 8.4) */
+static const double HELD_LOGIT_MOVES = 3; /* times that logits held whole are read or written, both passes */
+static const double HOST_BYTES = 32;     /* moved a parameter by an optimizer on the host (arXiv 2101.06840) */
+
+const char *const cost_names[COST_PARTS] = {"products", "attention", "rows", "head", "launch", "tp",
+                                            "dp", "pipeline", "optimizer", "offload"};
+
+double cluster_peak(const struct cluster *m, enum dtype dtype)
+{
+    double peak = dtype == DTYPE_F32 ? m->peak_fp32 : dtype == DTYPE_BF16 ? m->peak_bf16 : m->peak_fp16;
+
+    return peak > 0 ? peak : m->peak_fp32;
+}
+
+struct cost_model {
+    const struct job *job;
+    struct mesh mesh;
+    const struct cluster *machine;
+    const struct stack *stack;
+    double rows, row_rows; /* of a micro-batch; those of one tp rank outside of products */
+    double element;        /* bytes */
+    double product_rate, attention_rate;
+};
+
+static struct cost_model model_of(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
+                                  const struct stack *stack)
+{
+    double peak = cluster_peak(machine, job->precision.compute);
+    struct cost_model m = {.job = job, .mesh = *mesh, .machine = machine, .stack = stack};
+
+    m.rows = (double)job->batch.micro_batch * job->model.seq_length;
+    m.row_rows = stack->splits_rows ? m.rows / mesh->tp : m.rows;
+    m.element = (double)dtype_size(job->precision.compute);
+    m.product_rate = peak * machine->product * stack->product;
+    m.attention_rate = peak * machine->attention * stack->attention;
+    return m;
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------------------------- */
+
+/* The level at which ranks that are `span` apart meet. */
+static const struct cluster_level *level_of(const struct cluster *machine, int span)
+{
+    int level = 0;
+
+    while (level < machine->levels - 1 && span > machine->level[level].ranks)
+        level++;
+    return &machine->level[level];
+}
+
+/* All-gather or reduce-scatter of `bytes` in all, by n ranks that are `stride` apart. */
+static double collective_seconds(const struct cost_model *m, int n, int stride, double bytes)
+{
+    const struct cluster_level *inner = &m->machine->level[0], *level = level_of(m->machine, n * stride);
+    double bandwidth = level->bandwidth, messages = fmin(n - 1, 2 * log2(n));
+
+    if (n == 1)
+        return 0;
+    if (level != inner && stride < inner->ranks) /* the members within a node share its links to others */
+        bandwidth = fmin(inner->bandwidth, bandwidth * (inner->ranks / stride));
+    return (n - 1.0) / n * bytes / (bandwidth * m->stack->links) + messages * level->latency;
+}
+
+static double message_seconds(const struct cost_model *m)
+{
+    const struct cluster_level *level = level_of(m->machine, m->mesh.dp * m->mesh.tp + 1);
+    double bytes = m->row_rows * m->job->model.hidden * m->element;
+
+    return bytes / (level->bandwidth * m->stack->links) + level->latency;
+}
+
+/* ---- computing --------------------------------------------------------------------------------------------------- */
+
+/* Sizes at which 16-byte loads and whole tiles of the tensor cores fit. */
+static bool is_aligned(double n)
+{
+    return fmod(n, 64) == 0 || (n < 256 && fmod(n, 8) == 0);
+}
+
+/* The share of the device's units that a product of `batch` matrices rows x n keeps busy. cuBLAS has several tiles and
+ * takes the best; the smaller ones read their operands more often. */
+static double tile_share(double units, double batch, double rows, double n)
+{
+    static const struct {
+        double rows, cols, rate;
+    } tiles[] = {{128, 256, 1}, {256, 128, 1}, {128, 128, 0.92}, {64, 128, 0.75}, {64, 64, 0.6}};
+    double best = 0;
+
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles && units > 0; i++) {
+        double count = batch * ceil(rows / tiles[i].rows) * ceil(n / tiles[i].cols);
+        double used = batch * rows / tiles[i].rows * n / tiles[i].cols;
+
+        best = fmax(best, tiles[i].rate * used / (ceil(count / units) * units));
+    }
+    return units > 0 ? best : 1;
+}
+
+static double product_seconds(const struct cost_model *m, double batch, double rows, double n, double k)
+{
+    double rate = m->product_rate * (is_aligned(n) && is_aligned(k) ? 1 : ALIGNED);
+    double bytes = batch * m->element * (rows * k + k * n + rows * n);
+
+    return 2 * batch * rows * n * k / (rate * tile_share(m->machine->units, batch, rows, n)) +
+           bytes / m->machine->bandwidth;
+}
+
+/* Time of a layer's attention; backward: of its backward pass. */
+static double attention_seconds(const struct cost_model *m, bool backward)
+{
+    const struct model_shape *shape = &m->job->model;
+    double s = shape->seq_length, heads = shape->heads / (double)m->mesh.tp, head = (double)shape->hidden / shape->heads;
+    double batch = m->job->batch.micro_batch * heads, scores = batch * s * s, products;
+
+    if (m->stack->fused_attention)
+        return (backward ? 2.5 : 1) * (shape->kind == MODEL_BERT ? 4 : 2) * scores * head / m->attention_rate;
+    products = product_seconds(m, batch, s, s, head) + product_seconds(m, batch, s, head, s);
+    return (backward ? 2 : 1) * (products + m->stack->attention / 3 * scores / m->machine->bandwidth);
+}
+
+/* One pass over a chunk of the model, by part. */
+struct pass_cost {
+    double part[COST_PARTS];
+};
+
+static double pass_seconds(const struct pass_cost *pass)
+{
+    double sum = 0;
+
+    for (int i = 0; i < COST_PARTS; i++)
+        sum += pass->part[i];
+    return sum;
+}
+
+static void add_pass(struct pass_cost *to, const struct pass_cost *pass, double times)
+{
+    for (int i = 0; i < COST_PARTS; i++)
+        to->part[i] += times * pass->part[i];
+}
+
+/* A layer's forward pass. */
+static struct pass_cost forward_layer(const struct cost_model *m)
+{
+    double d = m->job->model.hidden, t = m->mesh.tp, rows = m->rows;
+    double exchange = collective_seconds(m, m->mesh.tp, 1, rows * d * m->element);
+    struct pass_cost pass = {{0}};
+
+    pass.part[COST_PRODUCTS] = product_seconds(m, 1, rows, 3 * d / t, d) + product_seconds(m, 1, rows, d, d / t) +
+                               product_seconds(m, 1, rows, 4 * d / t, d) + product_seconds(m, 1, rows, d, 4 * d / t);
+    pass.part[COST_ATTENTION] = attention_seconds(m, false);
+    pass.part[COST_ROWS] = m->stack->rows / 3 * m->row_rows * d / m->machine->bandwidth;
+    pass.part[COST_LAUNCH] = m->stack->launch;
+    pass.part[COST_TP] = 4 * exchange;
+    return pass;
+}
+
+static struct pass_cost backward_layer(const struct cost_model *m, const struct pass_cost *forward,
+                                       enum recompute recompute)
+{
+    double d = m->job->model.hidden, t = m->mesh.tp;
+    struct pass_cost pass = *forward;
+
+    pass.part[COST_PRODUCTS] *= 2;
+    pass.part[COST_ROWS] *= 2;
+    pass.part[COST_LAUNCH] *= 2;
+    pass.part[COST_ATTENTION] = attention_seconds(m, true);
+    if (recompute == RECOMPUTE_FULL) {
+        add_pass(&pass, forward, 1);
+        if (m->stack->splits_rows) /* muster does not recompute the last product and its exchange */
+            pass.part[COST_PRODUCTS] -= product_seconds(m, 1, m->rows, d, 4 * d / t);
+    } else if (recompute == RECOMPUTE_SELECTIVE) {
+        pass.part[COST_ATTENTION] += attention_seconds(m, false);
+        pass.part[COST_PRODUCTS] += product_seconds(m, 1, m->rows, 3 * d / t, d);
+    }
+    return pass;
+}
+
+/* Logits, losses and their backward pass. */
+static double head_seconds(const struct cost_model *m)
+{
+    const struct model_shape *shape = &m->job->model;
+    double vocab = vocabulary_padded(shape, m->mesh.tp), d = shape->hidden;
+    double held = m->stack->logit_bytes * HELD_LOGIT_MOVES;
+    double bytes = m->rows * vocab * (held > LOGIT_BYTES ? held : LOGIT_BYTES);
+
+    return 3 * product_seconds(m, 1, m->rows, vocab, d) + bytes / m->machine->bandwidth +
+           2 * collective_seconds(m, m->mesh.tp, 1, m->rows * d * m->element);
+}
+
+/* ---- exchanges between data-parallel ranks ----------------------------------------------------------------------- */
+
+/* What is left of an exchange beside a pass that computes for `seconds`. */
+static double exposed_seconds(const struct cost_model *m, double exchange, double seconds)
+{
+    return fmax(0, exchange - m->stack->overlap * seconds);
+}
+
+/* Elements of this rank's parameters, before ZeRO divides them. */
+static double rank_parameters(const struct rank_config *config)
+{
+    double sum = 0;
+
+    for (int kind = 0; kind < UNIT_KINDS; kind++)
+        sum += (double)config->units.number[kind] * (double)config->units.size[kind].count;
+    return sum;
+}
+
+static double exchange_seconds(const struct cost_model *m, double parameters, enum dtype dtype)
+{
+    return collective_seconds(m, m->mesh.dp, m->mesh.tp, parameters * (double)dtype_size(dtype));
+}
+
+static enum dtype reduce_dtype(const struct cost_model *m)
+{
+    return m->stack->fp16_gradients ? m->job->precision.compute : m->job->precision.reduce;
+}
+
+/* ---- passes of a stage's chunks ---------------------------------------------------------------------------------- */
+
+struct stage_cost {
+    struct pass_cost forward[MODEL_MAX_CHUNKS], backward[MODEL_MAX_CHUNKS];
+    double busy; /* of one micro-batch, all chunks */
+};
+
+/* ZeRO's exchanges of a chunk in every micro-batch. */
+static void add_zero(const struct cost_model *m, const struct rank_config *config, const struct model_chunk *chunk,
+                     struct pass_cost *forward, struct pass_cost *backward)
+{
+    double share = chunk->layers * (double)config->units.size[UNIT_KIND_BLOCK].count;
+    double gather = exchange_seconds(m, share, m->job->precision.compute), back = 0;
+
+    if (m->job->parallel.zero == 3) {
+        forward->part[COST_DP] = exposed_seconds(m, gather, pass_seconds(forward));
+        back += gather;
+    }
+    if (m->job->parallel.reduce == REDUCE_MICRO_BATCH)
+        back += exchange_seconds(m, share, reduce_dtype(m));
+    backward->part[COST_DP] = exposed_seconds(m, back, pass_seconds(backward));
+}
+
+static void cost_stage(const struct cost_model *m, const struct rank_config *config, struct stage_cost *stage)
+{
+    struct pass_cost forward = forward_layer(m);
+    int layer = 0; /* of the stage */
+
+    stage->busy = 0;
+    for (int c = 0; c < config->model.chunks; c++) {
+        const struct model_chunk *chunk = &config->model.chunk[c];
+
+        stage->forward[c] = stage->backward[c] = (struct pass_cost){{0}};
+        add_pass(&stage->forward[c], &forward, chunk->layers);
+        for (int l = 0; l < chunk->layers; l++) {
+            struct pass_cost backward = backward_layer(m, &forward, layer_recompute(m->job, layer++));
+
+            add_pass(&stage->backward[c], &backward, 1);
+        }
+        if (chunk->has_head)
+            stage->backward[c].part[COST_HEAD] += head_seconds(m);
+        add_zero(m, config, chunk, &stage->forward[c], &stage->backward[c]);
+        stage->busy += pass_seconds(&stage->forward[c]) + pass_seconds(&stage->backward[c]);
+    }
+}
+
+/* ---- the schedule ------------------------------------------------------------------------------------------------ */
+
+enum { WALK_STAGES = 1024 }; /* parallel.pp is at most that */
+
+/* The walk of all stages' entries: when each entry of a (micro-batch, part) has ended; 0: not yet. */
+struct walk {
+    int stages, chunks, micro_batches;
+    const struct stage_cost *stage;
+    double message;
+    struct schedule_entry *entries;      /* [stages][count] */
+    double *forward_end, *backward_end;  /* [micro_batches][stages * chunks] */
+};
+
+static double *end_of(const struct walk *w, enum schedule_kind kind, int micro_batch, int part)
+{
+    return (kind == SCHEDULE_FORWARD ? w->forward_end : w->backward_end) + micro_batch * w->stages * w->chunks + part;
+}
+
+/* When the input of an entry has arrived; < 0: not known yet. */
+static double input_time(const struct walk *w, const struct schedule_entry *e, int stage)
+{
+    int parts = w->stages * w->chunks, part = e->chunk * w->stages + stage;
+    int from = e->kind == SCHEDULE_FORWARD ? part - 1 : part + 1;
+    double end;
+
+    if (from < 0)
+        return 0;
+    if (from == parts)
+        return *end_of(w, SCHEDULE_FORWARD, e->micro_batch, part);
+    end = *end_of(w, e->kind, e->micro_batch, from);
+    return end > 0 ? end + (w->stages > 1 ? w->message : 0) : -1;
+}
+
+/* Returns when the last stage has ended; entries of one stage run in order. */
+static double walk_schedule(struct walk *w)
+{
+    size_t count = (size_t)w->micro_batches * (size_t)w->chunks * 2, left = count * (size_t)w->stages;
+    size_t at[WALK_STAGES] = {0};
+    double now[WALK_STAGES] = {0}, last = 0;
+
+    while (left > 0)
+        for (int s = 0; s < w->stages; s++)
+            for (; at[s] < count; at[s]++, left--) {
+                const struct schedule_entry *e = &w->entries[(size_t)s * count + at[s]];
+                const struct pass_cost *pass =
+                    e->kind == SCHEDULE_FORWARD ? &w->stage[s].forward[e->chunk] : &w->stage[s].backward[e->chunk];
+                double input = input_time(w, e, s);
+
+                if (input < 0)
+                    break;
+                now[s] = fmax(now[s], input) + pass_seconds(pass);
+                *end_of(w, e->kind, e->micro_batch, e->chunk * w->stages + s) = fmax(now[s], 1e-12);
+                last = fmax(last, now[s]);
+            }
+    return last;
+}
+
+/* A step's seconds in the pipeline. A schedule repeats itself after some groups of micro-batches; the rest are added at
+ * the pace of the busiest stage. */
+static int pipeline_seconds(const struct cost_model *m, const struct stage_cost *stage, int micro_batches,
+                            double busiest, double *seconds, struct error *err)
+{
+    int few = m->mesh.pp * SCHEDULE_GROUPS, chunks = m->job->parallel.chunks;
+    struct walk w = {.stages = m->mesh.pp, .chunks = chunks, .stage = stage, .message = message_seconds(m)};
+    size_t count, parts = (size_t)w.stages * (size_t)chunks;
+
+    if (m->mesh.pp == 1) {
+        *seconds = micro_batches * busiest;
+        return 0;
+    }
+    w.micro_batches = micro_batches < few ? micro_batches : few;
+    count = (size_t)w.micro_batches * (size_t)chunks * 2;
+    w.entries = error_calloc(count * (size_t)w.stages, sizeof *w.entries, err);
+    w.forward_end = error_calloc((size_t)w.micro_batches * parts * 2, sizeof *w.forward_end, err);
+    if (w.entries && w.forward_end) {
+        w.backward_end = w.forward_end + (size_t)w.micro_batches * parts;
+        for (int s = 0; s < w.stages; s++)
+            schedule_build(w.entries + (size_t)s * count, s, w.stages, w.micro_batches, chunks);
+        *seconds = walk_schedule(&w) + (micro_batches - w.micro_batches) * busiest;
+    }
+    free(w.entries);
+    free(w.forward_end);
+    return w.forward_end ? 0 : -1;
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
+
+/* What follows the last micro-batch: sums of gradients, the optimizer, gathers. `last`: its backward pass. */
+static void add_step_end(const struct cost_model *m, const struct rank_config *config, double last,
+                         struct plan_cost *cost)
+{
+    double parameters = rank_parameters(config), dp = m->mesh.dp, local = m->machine->level[0].ranks;
+    double reduce = exchange_seconds(m, parameters, reduce_dtype(m));
+    double gather = exchange_seconds(m, parameters, m->job->precision.compute);
+    double state = m->job->parallel.zero > 0 ? parameters / dp : parameters;
+    double ranks = fmin(local, (double)mesh_world(&m->mesh));
+
+    if (m->job->parallel.reduce == REDUCE_STEP)
+        cost->part[COST_DP] += exposed_seconds(m, reduce, last);
+    if (m->job->parallel.zero == 0)
+        cost->part[COST_DP] += exchange_seconds(m, parameters, reduce_dtype(m));
+    else if (m->job->parallel.zero < 3)
+        cost->part[COST_DP] += gather;
+    if (m->job->parallel.offload == OFFLOAD_NONE) {
+        cost->part[COST_OPTIMIZER] += state * m->stack->optimizer / m->machine->bandwidth;
+        return;
+    }
+    cost->part[COST_OFFLOAD] += state * HOST_BYTES * ranks / m->machine->host_rate;
+    if (m->machine->host_link > 0)
+        cost->part[COST_OFFLOAD] += state * 2 * m->element / m->machine->host_link;
+}
+
+static int cost_stages(const struct cost_model *m, struct stage_cost *stage, struct plan_cost *cost, struct error *err)
+{
+    const struct device_traits traits = {.is_host = !m->machine->gpu, .gpu = m->machine->gpu, .threads = 1};
+    struct rank_config config, busiest_config = {0};
+    int busiest = 0;
+    double passes = 0, last;
+
+    for (int s = 0; s < m->mesh.pp; s++) {
+        int rank = mesh_rank(&m->mesh, (struct mesh_coords){.pp = s});
+
+        if (rank_config_set(&config, m->job, &m->mesh, rank, &traits, err) < 0)
+            return -1;
+        cost_stage(m, &config, &stage[s]);
+        if (s == 0 || stage[s].busy > stage[busiest].busy) {
+            busiest = s;
+            busiest_config = config;
+        }
+    }
+    if (pipeline_seconds(m, stage, config.most_micro_batches, stage[busiest].busy, &passes, err) < 0)
+        return -1;
+    for (int c = 0; c < m->job->parallel.chunks; c++) {
+        struct pass_cost sum = stage[busiest].forward[c];
+
+        add_pass(&sum, &stage[busiest].backward[c], 1);
+        for (int i = 0; i < COST_PARTS; i++)
+            cost->part[i] += config.most_micro_batches * sum.part[i];
+    }
+    cost->part[COST_PIPELINE] = passes - config.most_micro_batches * stage[busiest].busy;
+    last = pass_seconds(&stage[busiest].backward[0]);
+    add_step_end(m, &busiest_config, last, cost);
+    return 0;
+}
+
+int plan_cost(const struct job *job, const struct mesh *mesh, const struct cluster *machine, const struct stack *stack,
+              struct plan_cost *cost, struct error *err)
+{
+    struct cost_model m = model_of(job, mesh, machine, stack);
+    struct stage_cost *stage;
+    int result;
+
+    *cost = (struct plan_cost){0};
+    if (mesh->pp > WALK_STAGES)
+        return error_set(err, CODE_CONFIG, "pp = %d: at most %d stages", mesh->pp, WALK_STAGES);
+    stage = error_calloc((size_t)mesh->pp, sizeof *stage, err);
+    result = stage ? cost_stages(&m, stage, cost, err) : -1;
+    free(stage);
+    for (int i = 0; i < COST_PARTS && result == 0; i++)
+        cost->seconds += cost->part[i];
+    return result;
+}
+
+struct plan_rates plan_rates(const struct job *job, int ranks, double peak, double seconds)
+{
+    const struct model_shape *m = &job->model;
+    bool full = job->parallel.recompute == RECOMPUTE_FULL && job->parallel.recompute_layers == 0;
+    double samples = job->batch.global_batch, tokens = samples * m->seq_length;
+    double device = 1 / (seconds * ranks), share = device / peak;
+
+    return (struct plan_rates){
+        .tokens = tokens / seconds,
+        .samples = samples / seconds,
+        .tflops = flops_megatron(m, tokens, full) * device * 1e-12,
+        .tflops_before = flops_megatron_before(m, tokens, full) * device * 1e-12,
+        .mfu = flops_model(m, tokens) * share,
+        .hfu = flops_hardware(m, tokens, job->parallel.recompute) * share,
+        .mosaic_mfu = flops_mosaicml(m, tokens, false, true) * share,
+        .mosaic_hfu = flops_mosaicml(m, tokens, full, true) * share,
+        .mosaic_mfu_params = flops_mosaicml(m, tokens, false, false) * share,
+        .mosaic_hfu_params = flops_mosaicml(m, tokens, full, false) * share,
+    };
+}

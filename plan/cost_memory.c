@@ -1,0 +1,100 @@
+/* cost_memory.c - the bytes of a rank: muster's footprint, and what other stacks hold at the same settings. */
+#include <math.h>
+
+#include "plan/cost.h"
+#include "plan/rank_config.h"
+
+/*
+ * Activations of a stack without muster's memory plan, in bytes (arXiv 2205.05198, section 4). R rows of a micro-batch,
+ * e bytes an element, a heads, s tokens of a sample:
+ *
+ *   a layer     R d (10 + 24 / t) e / 2, and 5 a s R / t where attention is not fused; all by t where rows are split
+ *   recomputed  its input R d e alone; one layer at a time has all of the above
+ *   head        logit_bytes a logit, all rows at once
+ */
+struct peer_sizes {
+    double layer, input, head;
+};
+
+static struct peer_sizes peer_sizes(const struct rank_config *config, const struct stack *stack)
+{
+    const struct model_shape *shape = config->sizes.shape;
+    double rows = (double)config->sizes.samples * shape->seq_length, t = config->mesh.tp, d = shape->hidden;
+    double element = (double)dtype_size(config->sizes.dtype), local = stack->splits_rows ? t : 1;
+    double scores = stack->fused_attention ? 0 : 5.0 * shape->heads * shape->seq_length * rows / t * element / 2;
+
+    return (struct peer_sizes){
+        .layer = rows * d * (10 / local + 24 / t) * element / 2 + scores,
+        .input = rows * d * element / local,
+        .head = rows * config->sizes.vocab_padded * stack->logit_bytes,
+    };
+}
+
+static double peer_activations(const struct rank_config *config, const struct stack *stack)
+{
+    struct peer_sizes size = peer_sizes(config, stack);
+    double kept = 0, recomputing = 0, head = 0;
+    int layer = 0;
+
+    for (int c = 0; c < config->model.chunks; c++) {
+        const struct model_chunk *chunk = &config->model.chunk[c];
+
+        for (int l = 0; l < chunk->layers; l++) {
+            bool full = layer_recompute(config->job, layer++) == RECOMPUTE_FULL;
+
+            kept += chunk->slots * (full ? size.input : size.layer);
+            recomputing = full ? size.layer : recomputing;
+        }
+        if (chunk->has_head)
+            head = size.head;
+    }
+    return kept + fmax(recomputing, head);
+}
+
+/* Of one stage. */
+static void stage_memory(const struct rank_config *config, const struct cluster *machine, const struct stack *stack,
+                         struct plan_memory *memory)
+{
+    struct footprint bytes = rank_config_bytes(config);
+    double device = (double)footprint_device(&bytes) + (machine->gpu ? 0 : (double)footprint_host(&bytes));
+    double held = device;
+
+    if (!stack->exact_memory) {
+        double state = device - (double)(bytes.bytes[FOOTPRINT_ACTIVATIONS] + bytes.bytes[FOOTPRINT_WORKSPACE]);
+        double activations = peer_activations(config, stack);
+
+        device = state + activations + stack->context;
+        held = fmin(fmax(device, machine->memory), state + activations * stack->cache + stack->context);
+    }
+    if (device > memory->needed) {
+        memory->needed = device;
+        memory->footprint = bytes;
+        memory->stage = config->coords.pp;
+    }
+    memory->held = fmax(memory->held, held);
+    memory->host = fmax(memory->host, (double)footprint_host(&bytes));
+}
+
+int plan_memory(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
+                const struct stack *stack, struct plan_memory *memory, struct error *err)
+{
+    const struct device_traits traits = {.is_host = !machine->gpu,
+                                         .gpu = machine->gpu,
+                                         .threads = 1,
+                                         .logits_rows = machine->gpu ? LOGITS_ROWS_GPU : LOGITS_ROWS_CPU,
+                                         .attention = job->attention};
+    struct rank_config config;
+    struct job peer = *job;
+
+    if (stack->fp16_gradients)
+        peer.precision.gradients = peer.precision.reduce = job->precision.compute;
+    *memory = (struct plan_memory){0};
+    for (int s = 0; s < mesh->pp; s++) {
+        int rank = mesh_rank(mesh, (struct mesh_coords){.pp = s});
+
+        if (rank_config_set(&config, &peer, mesh, rank, &traits, err) < 0)
+            return -1;
+        stage_memory(&config, machine, stack, memory);
+    }
+    return 0;
+}

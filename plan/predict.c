@@ -1,0 +1,271 @@
+#include "plan/predict.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "plan/cost.h"
+
+enum { MOST_COLUMNS = 128, MOST_SETS = 40, SET_SIZE = 96 };
+
+/* ---- CSV --------------------------------------------------------------------------------------------------------- */
+
+/* Cuts a line at its commas, in place; quotes are taken off. Returns the number of fields. */
+static int split_line(char *line, char *fields[MOST_COLUMNS])
+{
+    int n = 0;
+
+    while (line && n < MOST_COLUMNS) {
+        char *to = line, *from = line;
+        bool quoted = false;
+
+        fields[n++] = line;
+        for (; *from && (quoted || *from != ','); from++)
+            if (*from != '"')
+                *to++ = *from;
+            else if (quoted && from[1] == '"')
+                *to++ = *from++;
+            else
+                quoted = !quoted;
+        line = *from ? from + 1 : NULL;
+        *to = '\0';
+    }
+    return n;
+}
+
+struct table_row {
+    char *fields[MOST_COLUMNS], **names;
+    int count, columns;
+};
+
+/* The first column of these names that the row has a value for; NULL: none. The list ends with NULL. */
+static const char *row_text(const struct table_row *row, const char *const *names)
+{
+    for (; *names; names++)
+        for (int i = 0; i < row->columns && i < row->count; i++)
+            if (strcasecmp(row->names[i], *names) == 0 && row->fields[i][0])
+                return row->fields[i];
+    return NULL;
+}
+
+#define ROW_TEXT(row, ...) row_text(row, (const char *const[]){__VA_ARGS__, NULL})
+
+/* 0: the row has none, or it is no number above 0. */
+static double row_number(const struct table_row *row, const char *const *names)
+{
+    const char *text = row_text(row, names);
+    double value = text ? strtod(text, NULL) : 0;
+
+    return value > 0 ? value : 0;
+}
+
+#define ROW_NUMBER(row, ...) row_number(row, (const char *const[]){__VA_ARGS__, NULL})
+
+static bool is_true(const char *text)
+{
+    return text && (strncasecmp(text, "y", 1) == 0 || strncasecmp(text, "t", 1) == 0 || strcmp(text, "1") == 0 ||
+                    strncasecmp(text, "full", 4) == 0 || strncasecmp(text, "opt", 3) == 0);
+}
+
+/* ---- a row as a job ---------------------------------------------------------------------------------------------- */
+
+struct row_job {
+    char text[MOST_SETS][SET_SIZE];
+    char *sets[MOST_SETS];
+    int count;
+};
+
+static void add_set(struct row_job *job, const char *path, const char *value)
+{
+    if (job->count == MOST_SETS)
+        return;
+    snprintf(job->text[job->count], SET_SIZE, "%s=%s", path, value);
+    job->sets[job->count] = job->text[job->count];
+    job->count++;
+}
+
+static void set_number(struct row_job *job, const char *path, double value)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%.0f", value);
+    if (value > 0)
+        add_set(job, path, text);
+}
+
+/* Published sizes that are no presets of a job file: MosaicML's and GPT-3's (layers, hidden, heads). */
+static const struct {
+    const char *name;
+    int layers, hidden, heads;
+} published[] = {{"13b", 40, 5120, 40},   {"30b", 48, 7168, 56},   {"65b", 64, 9216, 72},   {"66b", 64, 9216, 72},
+                 {"70b", 64, 8192, 64},  {"120b", 96, 10240, 80}, {"175b", 96, 12288, 96}, {"2.7b", 32, 2560, 32},
+                 {"6.7b", 32, 4096, 32}, {"20b", 44, 6144, 64},   {"18b", 40, 6144, 48},   {"355m", 24, 1024, 16}};
+
+/* gpt7b, GPT-345M, BERT-175B, 200B: the size after letters and dashes. */
+static int set_shape(struct row_job *job, const struct table_row *row, struct error *err)
+{
+    double layers = ROW_NUMBER(row, "layers"), hidden = ROW_NUMBER(row, "hidden", "hidden_size", "d_model"),
+           heads = ROW_NUMBER(row, "heads", "n_heads");
+    const char *model = ROW_TEXT(row, "model", "size"), *size = model ? model : "";
+    struct model_shape shape = {0};
+    char name[64];
+
+    while (*size && !isdigit((unsigned char)*size))
+        size++;
+    snprintf(name, sizeof name, "gpt-%.40s", size);
+    for (char *c = name; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++)
+        if (strcmp(name + 4, published[i].name) == 0)
+            shape = (struct model_shape){published[i].layers, published[i].hidden, published[i].heads, 0, 0, MODEL_GPT};
+    if (!shape.layers && !(layers > 0 && hidden > 0 && heads > 0) && model_preset(&shape, name, NULL) < 0)
+        return error_set(err, CODE_DATA, "layers, hidden and heads of \"%s\" are not known", model ? model : "");
+    set_number(job, "model.layers", layers > 0 ? layers : shape.layers);
+    set_number(job, "model.hidden", hidden > 0 ? hidden : shape.hidden);
+    set_number(job, "model.heads", heads > 0 ? heads : shape.heads);
+    if (model && strncasecmp(model, "bert", 4) == 0) {
+        add_set(job, "model.kind", "bert");
+        add_set(job, "model.vocab", "30522");
+        add_set(job, "model.seq_length", "512");
+    }
+    set_number(job, "model.seq_length", ROW_NUMBER(row, "seq", "seq_length", "seq_len", "sequence", "max_seq_len"));
+    set_number(job, "model.vocab", ROW_NUMBER(row, "vocab", "vocab_size"));
+    return 0;
+}
+
+/* The mesh: where the tables' ranks do not agree with dp x tp x pp, dp follows from the ranks. */
+static struct mesh row_mesh(const struct table_row *row, const struct cluster *machine)
+{
+    double tp = ROW_NUMBER(row, "tp"), pp = ROW_NUMBER(row, "pp"), dp = ROW_NUMBER(row, "dp");
+    double gpus = ROW_NUMBER(row, "gpus", "ranks"), nodes = ROW_NUMBER(row, "nodes");
+    struct mesh mesh = {1, tp > 0 ? (int)tp : 1, pp > 0 ? (int)pp : 1};
+
+    if (gpus == 0)
+        gpus = nodes * machine->level[0].ranks;
+    /* A table of one node may list meshes of fewer ranks than it has; of many, it has at most a node to spare. */
+    if (dp > 0 && (gpus == 0 || dp * mesh.tp * mesh.pp <= gpus))
+        mesh.dp = (int)dp;
+    else if (gpus >= mesh.tp * mesh.pp)
+        mesh.dp = (int)gpus / (mesh.tp * mesh.pp);
+    return mesh;
+}
+
+static void set_batch(struct row_job *job, const struct table_row *row, const struct mesh *mesh)
+{
+    double micro = ROW_NUMBER(row, "micro_batch", "microbatch", "micro_batch_size");
+    double global = ROW_NUMBER(row, "global_batch", "global_batch_size"), steps = ROW_NUMBER(row, "grad_accum");
+
+    if (micro == 0)
+        micro = global > mesh->dp ? (double)(long)(global / mesh->dp / (steps > 0 ? steps : 1)) : 1;
+    if (global == 0)
+        global = micro * mesh->dp * (steps > 0 ? steps : 1);
+    set_number(job, "batch.micro_batch", micro > 1 ? micro : 1);
+    set_number(job, "batch.global_batch", global > mesh->dp ? global : mesh->dp);
+}
+
+static void set_rest(struct row_job *job, const struct table_row *row, const struct mesh *mesh)
+{
+    const char *zero = ROW_TEXT(row, "zero", "zero_stage"), *recompute = ROW_TEXT(row, "recompute");
+    const char *precision = ROW_TEXT(row, "precision", "dtype"), *gradients = ROW_TEXT(row, "gradients");
+    bool bf16 = precision && strcasestr(precision, "bf16"), fp16 = precision && strcasestr(precision, "fp16");
+
+    set_number(job, "parallel.tp", mesh->tp);
+    set_number(job, "parallel.pp", mesh->pp);
+    set_number(job, "parallel.chunks", ROW_NUMBER(row, "chunks", "virtual_stages"));
+    if (zero && isdigit((unsigned char)zero[0]))
+        add_set(job, "parallel.zero", zero);
+    if (is_true(ROW_TEXT(row, "offload")))
+        add_set(job, "parallel.offload", "optimizer");
+    if (recompute)
+        add_set(job, "parallel.recompute", strcasecmp(recompute, "selective") == 0 ? "selective"
+                                           : is_true(recompute)                    ? "full"
+                                                                                   : "none");
+    if (precision)
+        add_set(job, "precision.compute", bf16 ? "bf16" : fp16 ? "fp16" : "fp32");
+    if (gradients)
+        add_set(job, "precision.gradients", strcasecmp(gradients, "compute") == 0 ? "compute" : "fp32");
+}
+
+static int row_predict(const struct table_row *row, const struct cluster *machine, const struct stack *stack,
+                       struct plan_memory *memory, struct plan_cost *cost, struct error *err)
+{
+    struct mesh mesh = row_mesh(row, machine);
+    struct row_job sets = {.count = 0};
+    struct job job;
+    int result;
+
+    add_set(&sets, "model.vocab", "50257");
+    add_set(&sets, "device", machine->gpu ? "cuda" : "cpu");
+    for (int i = 0; i < stack->nsettings; i++) {
+        snprintf(sets.text[sets.count], SET_SIZE, "%s", stack->settings[i]);
+        sets.sets[sets.count] = sets.text[sets.count];
+        sets.count++;
+    }
+    if (!machine->gpu)
+        add_set(&sets, "precision.compute", "fp32");
+    if (set_shape(&sets, row, err) < 0)
+        return -1;
+    set_batch(&sets, row, &mesh);
+    set_rest(&sets, row, &mesh);
+    if (job_parse(&job, "data = { train = \"x\"; };\n", "row", sets.sets, sets.count, err) < 0)
+        return -1;
+    result = plan_memory(&job, &mesh, machine, stack, memory, err);
+    if (result == 0)
+        result = plan_cost(&job, &mesh, machine, stack, cost, err);
+    job_destroy(&job);
+    return result;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static void cut_end(char *line)
+{
+    line[strcspn(line, "\r\n")] = '\0';
+}
+
+static void print_row(FILE *out, const char *line, const struct table_row *row, const struct cluster *machine,
+                      const struct stack *stack, const char *where, int number)
+{
+    struct plan_memory memory;
+    struct plan_cost cost;
+    struct error err;
+
+    if (row_predict(row, machine, stack, &memory, &cost, &err) == 0) {
+        fprintf(out, "%s,%.2f,%.5g,%s\n", line, memory.held / 0x1p30, cost.seconds,
+                memory.needed <= machine->memory ? "true" : "false");
+        return;
+    }
+    fprintf(stderr, "muster-plan: %s:%d: %s\n", where, number, err.text);
+    fprintf(out, "%s,,,\n", line);
+}
+
+int predict_table(FILE *in, FILE *out, const char *name, const struct cluster *machine, const struct stack *stack,
+                  struct error *err)
+{
+    struct table_row row = {.count = 0};
+    char *line = NULL, *head = NULL, *names[MOST_COLUMNS];
+    size_t size = 0;
+
+    for (int number = 1; getline(&line, &size, in) >= 0; number++) {
+        char *copy;
+
+        cut_end(line);
+        if (!(copy = strdup(line)))
+            break;
+        if (!head) {
+            head = copy;
+            row.columns = split_line(strncmp(head, "\xef\xbb\xbf", 3) == 0 ? head + 3 : head, names);
+            row.names = names;
+            fprintf(out, "%s,predicted_gib,predicted_seconds,predicted_fits\n", line);
+            continue;
+        }
+        row.count = split_line(copy, row.fields);
+        if (line[0])
+            print_row(out, line, &row, machine, stack, name, number);
+        free(copy);
+    }
+    free(line);
+    free(head);
+    return head ? 0 : error_set(err, CODE_DATA, "%s: no line with the names of its columns", name);
+}
