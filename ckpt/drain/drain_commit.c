@@ -94,10 +94,7 @@ static uint64_t measure_activity(const struct directory *parent)
     if (attempt_list(parent, &attempts, &count, NULL) < 0)
         return 0;
     for (size_t i = 0; i < count; i++) {
-        char name[FILE_NAME_SIZE];
-
-        name_attempt(name, ATTEMPT_PARTIAL, attempts[i].step, attempts[i].attempt);
-        if (attempts[i].abandoned || directory_open_made(&directory, parent, name, NULL) < 0)
+        if (attempts[i].abandoned || directory_open_made(&directory, parent, attempts[i].name, NULL) < 0)
             continue;
         listing = listing_open(&directory);
         while ((file = listing_next(&listing)))
@@ -244,7 +241,7 @@ static int commit_shards(struct drain_turn *turn, struct error *err)
     state->commit_delay = fmin(1.5 * state->commit_delay, MOST_DELAY);
     result = commit_patiently(turn, err);
     if (result < 0)
-        state->next_commit = state->next_gather = 0;                 /* drain_retry has its own pauses */
+        state->next_commit = state->next_gather = 0;                 /* retry_later has its own pauses */
     if (result != 0 || now - state->complete_since < OTHERS_SECONDS) /* may_commit waits */
         return result;
     return is_superseded(turn) ? CKPT_SUPERSEDED : check_moving(turn, now);

@@ -143,7 +143,7 @@ void ckpt_stage_destroy(struct ckpt_stage *stage)
 
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *why, struct error *err)
 {
-    char name[FILE_NAME_SIZE], text[256];
+    char text[256];
     struct attempt *attempts;
     struct directory staged;
     size_t count;
@@ -155,8 +155,7 @@ int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt
     for (size_t i = 0; i < count; i++) {
         if (attempts[i].step != step || (attempt && strcmp(attempts[i].attempt, attempt) != 0))
             continue;
-        name_attempt(name, ATTEMPT_PARTIAL, step, attempts[i].attempt);
-        if (directory_open(&staged, &stage->directory, name, err) < 0) {
+        if (directory_open(&staged, &stage->directory, attempts[i].name, err) < 0) {
             result = errno == ENOENT ? result : -1;
             continue;
         }

@@ -101,11 +101,7 @@ static int target_write(const struct directory *staged, const struct staged_save
 
 static int target_parse(struct staged_save *save, json_t *json, struct error *err)
 {
-    bool first = !json_object_get(json, "format") && !json_object_get(json, "version") &&
-                 !json_object_get(json, "muster"); /* the first release wrote no target_head */
-
-    if ((!first && format_check(json, &stage_format, err) < 0) ||
-        format_check_members(json, first ? NULL : target_head, target_fields, err) < 0 ||
+    if (format_check(json, &stage_format, err) < 0 || format_check_members(json, target_head, target_fields, err) < 0 ||
         json_read_fields(json, target_fields, save, err) < 0)
         return -1;
     if (save->shards < 1 || save->shards > CKPT_MAX_SHARDS || save->local < 1 || save->dir[0] != '/' ||

@@ -48,7 +48,7 @@ struct ckpt_stage {
 
 /*
  * A file of that many bytes for the shard, reserved and mapped: one that was given back, or a new one while this shard
- * has fewer than `max_staged` files. `within`: NULL, or STAGE_PARTNER. 0; 1 with CODE_IO when there is no room, or when
+ * has fewer than `max_staged` files. `within`: ".", or STAGE_PARTNER. 0; 1 with CODE_IO when there is no room, or when
  * `max_staged` files are in use.
  */
 int slot_take(struct ckpt_stage *stage, const char *within, int shard, int shards, uint64_t bytes, struct slot *slot,

@@ -200,7 +200,7 @@ static int stage_data_and_part(struct ckpt_stage *stage, const struct ckpt_save 
     int result = describe_staged(stage, save, &staged, err);
 
     if (result == 0)
-        result = slot_take(stage, NULL, save->shard, save->shards, manifest_shard_bytes(part->shard), &slot, err);
+        result = slot_take(stage, ".", save->shard, save->shards, manifest_shard_bytes(part->shard), &slot, err);
     if (result != 0)
         return result;
     staged.started = clock_realtime(); /* again: slot_take may have reserved and mapped a file */

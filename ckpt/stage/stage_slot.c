@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "ckpt/stage/stage_internal.h"
+#include "ckpt/write/attempt.h"
 #include "common/memory_limit.h"
 
 static void unmap_file(struct mapping *mapping)
@@ -122,14 +123,14 @@ static void count_free(struct files *files)
 
 static void count_staged(struct files *files, const struct ckpt_stage *stage, const char *within)
 {
-    struct staged *saves;
     char path[3 * FILE_NAME_SIZE];
+    struct attempt *saves;
     size_t count;
 
-    if (staged_list(&stage->directory, &saves, &count, NULL) < 0)
+    if (attempt_list(&stage->directory, &saves, &count, NULL) < 0)
         return;
     for (size_t i = 0; i < count; i++) {
-        snprintf(path, sizeof path, "%s/%s%s%s", saves[i].name, within ? within : "", within ? "/" : "", files->shard);
+        snprintf(path, sizeof path, "%s/%s/%s", saves[i].name, within, files->shard);
         files->in_use += file_exists(&stage->directory, path);
     }
     free(saves);
@@ -218,7 +219,7 @@ bool ckpt_stage_has_room(const struct ckpt_stage *stage, int shard, int shards)
 {
     struct files files;
 
-    files_find(&files, stage, NULL, shard, shards);
+    files_find(&files, stage, ".", shard, shards);
     directory_close(&files.free);
     return files.free_count > 0 || files.in_use < stage->config.max_staged;
 }
@@ -229,7 +230,7 @@ int slot_reserve(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes
     struct slot slot;
     int result = 0;
 
-    files_find(&files, stage, NULL, shard, shards);
+    files_find(&files, stage, ".", shard, shards);
     for (int n = files.free_count + files.in_use; n < stage->config.max_staged && result == 0; n++)
         result = make_file(stage, &files, bytes, &slot, err);
     directory_close(&files.free);

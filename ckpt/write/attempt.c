@@ -31,6 +31,7 @@ int attempt_list(const struct directory *parent, struct attempt **attempts, size
         struct attempt attempt = {0};
 
         attempt.abandoned = name_parse_attempt(name, ATTEMPT_ABANDONED, &attempt.step, attempt.attempt);
+        snprintf(attempt.name, sizeof attempt.name, "%s", name);
         if (attempt.abandoned || name_parse_attempt(name, ATTEMPT_PARTIAL, &attempt.step, attempt.attempt))
             listing_keep(&listing, (void **)attempts, count, &attempt, sizeof attempt);
     }
@@ -103,7 +104,6 @@ int attempt_trash(const struct directory *parent, const char *name, struct error
 int attempt_clear(const struct directory *parent, uint64_t step, bool older, const char *except, struct error *err)
 {
     struct attempt *attempts;
-    char name[FILE_NAME_SIZE];
     size_t count;
     int result = 0;
 
@@ -114,8 +114,7 @@ int attempt_clear(const struct directory *parent, uint64_t step, bool older, con
 
         if (older ? a->step >= step : a->step != step || (except && strcmp(a->attempt, except) == 0))
             continue;
-        name_attempt(name, a->abandoned ? ATTEMPT_ABANDONED : ATTEMPT_PARTIAL, a->step, a->attempt);
-        if (attempt_trash(parent, name, result ? NULL : err) < 0) /* another user's attempts may have to stay */
+        if (attempt_trash(parent, a->name, result ? NULL : err) < 0) /* another user's attempts may have to stay */
             result = -1;
     }
     free(attempts);

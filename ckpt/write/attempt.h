@@ -15,6 +15,7 @@
 #include "ckpt/format/manifest.h"
 
 struct attempt {
+    char name[FILE_NAME_SIZE]; /* of its directory */
     uint64_t step;
     char attempt[CKPT_ATTEMPT_SIZE];
     bool abandoned; /* only the marker is left */

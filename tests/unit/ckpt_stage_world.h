@@ -38,7 +38,7 @@ int node_drain(struct node *node);
 /* Wait until nothing is left in the stage, or so many seconds: whether nothing is. */
 bool node_wait(struct node *node, double seconds);
 
-/* A child process that drains until it is killed or the stage is closed. */
+/* A child process that drains until it is killed or the stage is not used any more. */
 pid_t node_start_drain(const struct node *node, const struct ckpt_drain_options *options);
 
 /* Kill the child, or wait for its end; returns waitpid's status. */

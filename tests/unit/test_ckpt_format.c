@@ -203,26 +203,6 @@ static void a_stage_is_left(void **state)
     }
 }
 
-/* The first release's target.json had no number. */
-static void a_stage_of_the_first_release_is_drained(void **state)
-{
-    char path[512];
-    struct world world;
-    struct node node;
-
-    (void)state;
-    node_create(&node, &world, &seed, 2, false);
-    node_open(&node, "1", 2, false);
-    node_stage(&node, 20, "new");
-    snprintf(path, sizeof path, "%.300s/" SAVE_NAME "/" STAGE_TARGET, ckpt_stage_directory(node.stage));
-    good_edit(path, "\"format\":\"muster-stage\",\"version\":2,\"muster\":\"" PACKAGE_VERSION "\",", "", false);
-    ckpt_stage_destroy(node.stage);
-    node_open(&node, "1", 2, true);
-    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
-    world_expect(&world, node.topology, node.target, 20);
-    node_destroy(&node);
-}
-
 /* A stage's directory without target.json: who was making it has died. */
 static void what_died_while_it_was_made_goes(void **state)
 {
@@ -371,7 +351,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stage_is_left),
-        cmocka_unit_test(a_stage_of_the_first_release_is_drained),
         cmocka_unit_test(what_died_while_it_was_made_goes),
         cmocka_unit_test(checkpoints_are_never_removed),
         cmocka_unit_test(attempts_are_never_removed),
