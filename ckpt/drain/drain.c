@@ -174,13 +174,6 @@ static bool must_leave(const struct drainer *drainer, int left, bool busy)
                                           drainer->retrying + drainer->unknown == left);
 }
 
-static int result_of(const struct drainer *drainer)
-{
-    if (drainer->damaged)
-        return CKPT_DRAIN_DAMAGED;
-    return drainer->others_missing ? CKPT_DRAIN_OTHERS : CKPT_DRAIN_DONE;
-}
-
 static int leave_stage(struct drainer *drainer, int left)
 {
     drain_child_stop(drainer);
@@ -189,7 +182,7 @@ static int leave_stage(struct drainer *drainer, int left)
         log_left(drainer, left);
     if (drainer->options.once && !drainer->in_use) /* this memory is not used again */
         file_trash(&drainer->stage, STAGE_FREE, NULL);
-    return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : result_of(drainer);
+    return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : (int)drainer->result;
 }
 
 static int drain_until_done(struct drainer *drainer, struct error *err)
@@ -212,7 +205,7 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
                 return CKPT_DRAIN_LEFT; /* of a format that another release knows */
             if (!drainer->in_use)
                 remove_stage(drainer);
-            return result_of(drainer);
+            return (int)drainer->result;
         }
         if (stage_is_removed(&drainer->stage))
             return CKPT_DRAIN_DONE;

@@ -127,6 +127,14 @@ static int check_moving(struct drain_turn *turn, double now)
     return now - state->moved_at < turn->drainer->options.idle ? 0 : CKPT_DRAINED;
 }
 
+static bool had_first_shard(const struct drain_turn *turn)
+{
+    char first[FILE_NAME_SIZE];
+
+    name_shard(first, SHARD_DRAINED, 0, turn->save->staged.save.shards);
+    return file_exists(&turn->source, first);
+}
+
 /*
  * Whether to commit now if no file is missing. The node of shard 0 always does; another node only when the attempt has
  * been complete for OTHERS_SECONDS and shard 0's node has not committed it. So two nodes rarely commit at the same
@@ -140,10 +148,8 @@ static bool may_commit(struct drain_turn *turn)
     const struct staged_save *save = &turn->save->staged.save;
     struct drain_save *state = turn->save;
     double now = clock_monotonic();
-    char first[FILE_NAME_SIZE];
 
-    name_shard(first, SHARD_DRAINED, 0, save->shards);
-    if (file_exists(&turn->source, first))
+    if (had_first_shard(turn))
         return true;
     if (save->shards >= MANY_SHARDS && now < state->next_gather)
         return false;
@@ -163,7 +169,8 @@ static bool may_commit(struct drain_turn *turn)
 static int try_commit(struct drain_turn *turn, struct error *err)
 {
     const struct staged_save *save = &turn->save->staged.save;
-    char partial[FILE_NAME_SIZE], committed[FILE_NAME_SIZE];
+    const char *partial = turn->save->staged.name;
+    char committed[FILE_NAME_SIZE];
     struct error abandoned;
     int result;
     bool there;
@@ -174,7 +181,6 @@ static int try_commit(struct drain_turn *turn, struct error *err)
         return -1;
     if (!may_commit(turn))
         return is_committed(turn, err);
-    name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
     there = file_exists(&turn->parent, partial);
     result = ckpt_commit(save->dir, save->step, save->attempt, err);
     if (result > 0 || step_is_committed(&turn->parent, save->step))
@@ -202,12 +208,11 @@ static int try_commit(struct drain_turn *turn, struct error *err)
 /* Whether the attempt, or its step, is in the checkpoint directory. */
 static bool is_in_target(const struct drain_turn *turn)
 {
-    const struct staged_save *save = &turn->save->staged.save;
-    char partial[FILE_NAME_SIZE], committed[FILE_NAME_SIZE];
+    const struct staged *staged = &turn->save->staged;
+    char committed[FILE_NAME_SIZE];
 
-    name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
-    name_step(committed, save->step);
-    return turn->parent.fd >= 0 && (file_exists(&turn->parent, partial) || file_exists(&turn->parent, committed));
+    name_step(committed, staged->save.step);
+    return turn->parent.fd >= 0 && (file_exists(&turn->parent, staged->name) || file_exists(&turn->parent, committed));
 }
 
 /*
@@ -380,7 +385,6 @@ void drain_work(struct drain_turn *turn)
 {
     struct drain_shared *shared = turn->drainer->shared;
     struct error err = {0};
-    char first[FILE_NAME_SIZE];
     int result = drain_further(turn, &err);
     bool prunes;
 
@@ -388,10 +392,9 @@ void drain_work(struct drain_turn *turn)
         drain_abandon(turn, err.text);
     else if (result < 0 && is_superseded(turn))
         result = CKPT_SUPERSEDED;
-    name_shard(first, SHARD_DRAINED, 0, turn->save->staged.save.shards);
     if (result == CKPT_COMMITTED)
         is_superseded(turn); /* another job's step may be newer; the trainer must know */
-    prunes = result == CKPT_COMMITTED && file_exists(&turn->source, first); /* one node does it */
+    prunes = result == CKPT_COMMITTED && had_first_shard(turn); /* one node does it */
     shared->result = result;
     shared->err = err;
     atomic_store(&shared->reported, true);

@@ -14,7 +14,7 @@
  * dropped, until its attempt is abandoned.
  */
 struct drain_save {
-    struct staged staged;             /* without a name when it has ended */
+    struct staged staged;             /* without a name when it has ended; the attempt's directory has the same */
     struct ckpt_save_status status;   /* not in the child */
     bool dropped;                     /* it has ended, and its attempt is to be abandoned, for status.reason */
     double next_commit, commit_delay; /* when to try the next commit, and the delay before the one after it */
@@ -82,8 +82,7 @@ struct drainer {
     int unknown;              /* saves that are of an unknown format */
     int retrying;             /* saves that are left for a later pass because of a failure */
     bool progress;            /* a save ended */
-    bool damaged;             /* in any pass: a save ended because its data was */
-    bool others_missing;      /* a save ended because other nodes' shards are missing, or one of them abandoned it */
+    enum ckpt_drained result; /* of all passes: DAMAGED or OTHERS if a save ended so */
     bool more;                /* the stage has more saves than staged_list gives, and that was logged */
     struct status *status;    /* the saves that have ended, `ended` of them; drainer_write_status appends the others */
     size_t ended;

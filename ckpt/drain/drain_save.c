@@ -184,6 +184,13 @@ static void end_save(struct drain_turn *turn, enum ckpt_save_state state, const 
     remove_save(turn);
 }
 
+static void fail_save(struct drain_turn *turn, enum ckpt_drained result, const char *reason)
+{
+    if (turn->drainer->result != CKPT_DRAIN_DAMAGED)
+        turn->drainer->result = result;
+    end_save(turn, CKPT_FAILED, reason);
+}
+
 /*
  * The run has given it up, or can complete it no more. Ends whatever the child is at: memory is free again even if the
  * target does not answer. The attempt is abandoned when it does. `why` is "" where the run reports it, or is dead.
@@ -257,8 +264,7 @@ static bool wait_for_others(struct drain_turn *turn)
     }
     if (turn->present && !drainer->options.once)
         return true;
-    drainer->others_missing = true;
-    end_save(turn, CKPT_FAILED, why.text);
+    fail_save(turn, CKPT_DRAIN_OTHERS, why.text);
     return false;
 }
 
@@ -282,8 +288,7 @@ static bool end_turn(struct drain_turn *turn)
     }
     count_bytes(turn, &contents, NULL);
     if (result < 0 && drain_ends(&err)) {
-        *(err.code == CODE_DATA ? &drainer->damaged : &drainer->others_missing) = true;
-        end_save(turn, CKPT_FAILED, err.text);
+        fail_save(turn, err.code == CODE_DATA ? CKPT_DRAIN_DAMAGED : CKPT_DRAIN_OTHERS, err.text);
         return false;
     }
     if (result == CKPT_DRAINED)

@@ -63,15 +63,14 @@ static int keep_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
 static int open_target(struct drain_turn *turn, struct error *err)
 {
     const struct staged_save *save = &turn->save->staged.save;
+    const char *name = turn->save->staged.name;
     bool made = file_exists(&turn->source, STAGE_MADE), mine = false;
-    char name[FILE_NAME_SIZE];
     struct stat info;
 
     if (turn->partial.fd >= 0)
         return 0;
     if (drain_open_parent(turn, err) < 0 || drain_check_abandoned(turn, err) < 0 || drain_check_claim(turn, err) < 0)
         return -1;
-    name_attempt(name, ATTEMPT_PARTIAL, save->step, save->attempt);
     if (!made) {
         /* An earlier run's save must not remove the present run's attempts at its step. */
         attempt_remove_stale(&turn->parent, save->step, turn->present ? save->attempt : NULL);
@@ -220,15 +219,14 @@ static int remove_leftovers(const struct drain_turn *turn, const char *shard, in
 /* 0 if the directory that was written to still has its name, 1 if it has become the checkpoint; otherwise -1. */
 static int check_place(struct drain_turn *turn, struct error *err)
 {
-    char partial[FILE_NAME_SIZE], step[FILE_NAME_SIZE];
+    const struct staged *staged = &turn->save->staged;
     struct stat ours, there;
-    const struct staged_save *save = &turn->save->staged.save;
+    char step[FILE_NAME_SIZE];
 
-    name_attempt(partial, ATTEMPT_PARTIAL, save->step, save->attempt);
-    name_step(step, save->step);
+    name_step(step, staged->save.step);
     if (fstat(turn->partial.fd, &ours) < 0)
         return error_errno(err, CODE_IO, "%s", turn->partial.path);
-    if (fstatat(turn->parent.fd, partial, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
+    if (fstatat(turn->parent.fd, staged->name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
         return 0;
     if (fstatat(turn->parent.fd, step, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
         return 1;

@@ -203,6 +203,29 @@ static void a_stage_is_left(void **state)
     }
 }
 
+/* A run of format 1 is still there: it has no name, and gives a save up by an empty file. */
+static void a_run_of_format_1_gives_a_save_up(void **state)
+{
+    struct ckpt_drain_options options = {.once = true, .seconds = 60};
+    char path[512];
+    struct world world;
+    struct node node;
+    struct error err;
+
+    (void)state;
+    for (int run = 0; run < 2; run++) {
+        node_create(&node, &world, &seed, 2, false);
+        node_open(&node, "1", 2, run > 0); /* a run with a name knows no such file */
+        node_stage(&node, 20, "new");
+        snprintf(path, sizeof path, "%.300s/" SAVE_NAME "/replaced", ckpt_stage_directory(node.stage));
+        spew(path, "", 0);
+        assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &options, &err), CKPT_DRAIN_DONE);
+        assert_false(ckpt_stage_has(node.stage, 20));
+        assert_int_equal(access(join(path, node.target, "step-00000020"), F_OK), run > 0 ? 0 : -1);
+        node_destroy(&node);
+    }
+}
+
 /* A stage's directory without target.json: who was making it has died. */
 static void what_died_while_it_was_made_goes(void **state)
 {
@@ -351,6 +374,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stage_is_left),
+        cmocka_unit_test(a_run_of_format_1_gives_a_save_up),
         cmocka_unit_test(what_died_while_it_was_made_goes),
         cmocka_unit_test(checkpoints_are_never_removed),
         cmocka_unit_test(attempts_are_never_removed),
