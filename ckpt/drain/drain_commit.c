@@ -320,21 +320,6 @@ static void prune_old(struct drain_turn *turn)
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------ */
 
-/* Copies of another node's shards, when that node may be lost. */
-int drain_has_copies(struct drain_turn *turn, struct directory *partner, struct error *err)
-{
-    struct contents contents;
-    int result;
-
-    if ((!turn->drainer->options.partner && turn->drainer->in_use && !turn->save->stalled) ||
-        directory_open(partner, &turn->source, STAGE_PARTNER, NULL) < 0)
-        return 0;
-    result = staged_contents(partner, ".", &contents, err) < 0 ? -1 : contents.staged > 0;
-    if (result <= 0)
-        directory_close(partner);
-    return result;
-}
-
 static int copy_shards(struct drain_turn *turn, const struct directory *from, struct error *err)
 {
     int result = is_committed(turn, err); /* of a partner's: by another node, which had those shards */
@@ -357,27 +342,21 @@ static int copy_shards(struct drain_turn *turn, const struct directory *from, st
 static int drain_further(struct drain_turn *turn, struct error *err)
 {
     struct directory partner;
-    struct contents contents;
-    int result;
+    int result = 0;
 
-    if (staged_contents(&turn->source, ".", &contents, err) < 0)
-        return -1;
-    if (contents.staged > 0) { /* the expensive checks of the target, not at each turn */
+    if (turn->own.staged > 0) { /* the expensive checks of the target, not at each turn */
         result = copy_shards(turn, &turn->source, err);
-        if (result != 0)
-            return result;
-        if (staged_contents(&turn->source, ".", &contents, err) < 0)
-            return -1;
+        if (result == 0)
+            result = staged_contents(&turn->source, ".", &turn->own, err);
     }
-    result = drain_has_copies(turn, &partner, err);
-    if (result > 0) {
-        result = copy_shards(turn, &partner, err);
+    if (result == 0 && turn->copies) {
+        result = directory_open(&partner, &turn->source, STAGE_PARTNER, err);
+        if (result == 0)
+            result = copy_shards(turn, &partner, err);
         directory_close(&partner);
     }
-    if (result != 0)
+    if (result != 0 || turn->own.staged > 0 || turn->own.drained < turn->save->staged.save.local)
         return result;
-    if (contents.staged > 0 || contents.drained < turn->save->staged.save.local)
-        return 0;
     return commit_shards(turn, err);
 }
 

@@ -97,12 +97,14 @@ struct drainer {
 struct drain_turn {
     struct drainer *drainer;
     struct drain_save *save;
-    bool present;             /* it is of the present run (stage.h) */
-    struct directory source;  /* in the stage */
-    struct directory parent;  /* in the child: the checkpoint directory; closed (-1) until it is needed */
-    struct directory partial; /* in it; closed until it is needed, too */
-    double abandoned_checked; /* when drain_pace called drain_check_abandoned last */
-    bool abort;               /* a thread has failed, the others stop */
+    bool present;                 /* it is of the present run (stage.h) */
+    struct directory source;      /* in the stage */
+    struct contents own, partner; /* of it; only if `counted` */
+    bool counted, copies;         /* copies of another node's shards are to be drained: that node may be lost */
+    struct directory parent;      /* in the child: the checkpoint directory; closed (-1) until it is needed */
+    struct directory partial;     /* in it; closed until it is needed, too */
+    double abandoned_checked;     /* when drain_pace called drain_check_abandoned last */
+    bool abort;                   /* a thread has failed, the others stop */
 };
 
 /*
@@ -174,10 +176,6 @@ void drain_child_kill(struct drainer *drainer);
 
 /* Ask the child to end; it ends soon if the target answers. */
 void drain_child_stop(struct drainer *drainer);
-
-/* Whether there are copies of another node's shards to drain, since that node may be lost: 1 and *partner is open, 0,
- * -1. */
-int drain_has_copies(struct drain_turn *turn, struct directory *partner, struct error *err);
 
 /* ---- drain_shard.c: in the child --------------------------------------------------------------------------------- */
 

@@ -35,20 +35,32 @@ static struct drain_save *find_save(struct drainer *drainer, const struct staged
     return unused;
 }
 
-/* Reads the save's contents, and updates bytes and state of its status. Not while the child has it. */
-static int count_bytes(struct drain_turn *turn, struct contents *contents, struct error *err)
+/* What the save's directory holds, and its copies of partner's shards. False if that cannot be read. */
+static bool read_contents(struct drain_turn *turn, struct error *err)
+{
+    const struct ckpt_drain_options *options = &turn->drainer->options;
+    struct contents *partner = &turn->partner;
+
+    turn->counted = staged_contents(&turn->source, ".", &turn->own, err) == 0 &&
+                    staged_contents(&turn->source, STAGE_PARTNER, partner, err) == 0;
+    turn->copies =
+        turn->counted && partner->staged > 0 && (options->partner || !turn->drainer->in_use || turn->save->stalled);
+    return turn->counted;
+}
+
+/* Updates bytes and state of its status. Not while the child has it. */
+static void update_status(struct drain_turn *turn)
 {
     struct ckpt_save_status *status = &turn->save->status;
 
-    if (staged_contents(&turn->source, ".", contents, err) < 0)
-        return -1;
+    if (!turn->counted)
+        return;
     /* Shards that are not here any more are drained. */
-    if (status->bytes_total > contents->bytes && contents->drained > 0)
-        turn->save->drained_bytes = status->bytes_total - contents->bytes;
+    if (status->bytes_total > turn->own.bytes && turn->own.drained > 0)
+        turn->save->drained_bytes = status->bytes_total - turn->own.bytes;
     status->bytes_done = turn->save->drained_bytes;
-    status->bytes_total = turn->save->drained_bytes + contents->bytes;
-    status->state = status_of(contents, turn->save->staged.save.local);
-    return 0;
+    status->bytes_total = turn->save->drained_bytes + turn->own.bytes;
+    status->state = status_of(&turn->own, turn->save->staged.save.local);
 }
 
 /* Sets why it has not ended yet (struct ckpt_save_status). */
@@ -276,7 +288,6 @@ static bool end_turn(struct drain_turn *turn)
     struct drainer *drainer = turn->drainer;
     struct error err = drainer->shared->err;
     int result = drainer->shared->result;
-    struct contents contents;
 
     drainer->child.name[0] = '\0';
     if (!atomic_load(&drainer->shared->reported)) {
@@ -286,7 +297,7 @@ static bool end_turn(struct drain_turn *turn)
         }
         result = error_set(&err, CODE_IO, "the process that drains it ended unexpectedly");
     }
-    count_bytes(turn, &contents, NULL);
+    update_status(turn);
     if (result < 0 && drain_ends(&err)) {
         fail_save(turn, err.code == CODE_DATA ? CKPT_DRAIN_DAMAGED : CKPT_DRAIN_OTHERS, err.text);
         return false;
@@ -310,15 +321,14 @@ static void watch_turn(struct drain_turn *turn)
     struct ckpt_save_status *status = &turn->save->status;
     double now = clock_monotonic(), began = turn->save->copy_began;
     uint64_t bytes = atomic_load(&shared->bytes);
-    struct contents contents;
 
     if (drain_child_hangs(turn->drainer)) {
-        count_bytes(turn, &contents, NULL);
+        update_status(turn);
         wait_for_answer(turn, true);
         return;
     }
     if (status->state == CKPT_HANGING) {
-        count_bytes(turn, &contents, NULL);
+        update_status(turn);
         set_reason(turn, "");
     }
     if (atomic_load(&shared->copying) && now > began) {
@@ -329,18 +339,14 @@ static void watch_turn(struct drain_turn *turn)
 }
 
 /* Gives it a turn if there is work in the target now. */
-static void begin_turn(struct drain_turn *turn, const struct contents *contents)
+static void begin_turn(struct drain_turn *turn)
 {
     struct drainer *drainer = turn->drainer;
-    struct directory partner;
     struct error err;
 
-    if (contents->staged == 0 &&
-        (contents->drained < turn->save->staged.save.local || clock_monotonic() < turn->save->next_commit)) {
-        if (drain_has_copies(turn, &partner, NULL) <= 0)
-            return;
-        directory_close(&partner);
-    }
+    if (turn->own.staged == 0 && !turn->copies &&
+        (turn->own.drained < turn->save->staged.save.local || clock_monotonic() < turn->save->next_commit))
+        return;
     if (drain_child_hangs(drainer))
         wait_for_answer(turn, false);
     else if (drainer->child.pid != 0)
@@ -369,21 +375,18 @@ static bool is_dropped(const struct drain_turn *turn, char *why, size_t size)
     return true;
 }
 
+/* What the child has done, or what is to be done. */
 static bool take_turn(struct drain_turn *turn, bool under_way)
 {
     struct drainer *drainer = turn->drainer;
-    struct contents contents = {0};
-    struct error err = {0};
     char why[256];
 
     if (under_way && (atomic_load(&drainer->shared->reported) || drainer->child.pid == 0))
         return end_turn(turn);
-    if (!under_way && count_bytes(turn, &contents, &err) < 0) {
-        retry_later(turn, &err);
-        return true;
-    }
+    if (!under_way)
+        update_status(turn);
     if (is_dropped(turn, why, sizeof why) ||
-        (!under_way && !turn->present && contents.staged + contents.drained < turn->save->staged.save.local)) {
+        (!under_way && !turn->present && turn->save->status.state == CKPT_STAGING)) {
         drop_save(turn, why);
         return false;
     }
@@ -392,7 +395,7 @@ static bool take_turn(struct drain_turn *turn, bool under_way)
     else if (clock_monotonic() < turn->save->retry_at)
         drainer->retrying++;
     else
-        begin_turn(turn, &contents);
+        begin_turn(turn);
     return true;
 }
 
@@ -402,13 +405,8 @@ static bool take_turn(struct drain_turn *turn, bool under_way)
  * number has changed, all are checked again. -1 if a file could not be read. */
 static int is_unknown(struct drain_turn *turn, struct error *why)
 {
-    struct contents own, others;
-    int parts;
+    int parts = turn->own.staged + turn->own.drained + turn->partner.staged + turn->partner.drained;
 
-    if (staged_contents(&turn->source, ".", &own, why) < 0 ||
-        staged_contents(&turn->source, STAGE_PARTNER, &others, why) < 0)
-        return -1;
-    parts = own.staged + own.drained + others.staged + others.drained;
     if (turn->save->staged.unknown.code == CODE_OK && parts == turn->save->checked_parts)
         return 0;
     if (staged_check_formats(&turn->source, &turn->save->staged, why) < 0)
@@ -454,7 +452,12 @@ bool drain_handle(struct drainer *drainer, const struct staged *staged)
     if (!under_way)
         turn.save->staged = *staged;
     turn.present = drainer->in_use && strcmp(staged->save.run, drainer->run) == 0;
-    unknown = turn.save->unknown ? 1 : under_way ? 0 : is_unknown(&turn, &why);
+    if (turn.save->unknown)
+        unknown = 1;
+    else if (!read_contents(&turn, &why) && !under_way)
+        unknown = -1;
+    else
+        unknown = under_way ? 0 : is_unknown(&turn, &why);
     if (unknown > 0)
         leave_unknown(&turn, &why);
     else if (unknown < 0) /* the next turn tries again */
