@@ -264,17 +264,13 @@ static bool same_progress(const struct ckpt_progress *a, const struct ckpt_progr
 
 int ckpt_check_owner(const struct ckpt_save *save, struct error *err)
 {
-    char name[FILE_NAME_SIZE];
-    struct directory parent, committed;
+    struct directory committed;
     struct manifest *manifest;
-    int result;
+    char path[4096];
+    int result = 0;
 
-    if (directory_open(&parent, NULL, save->dir, err) < 0)
-        return -1;
-    name_step(name, save->state.step);
-    result = directory_open(&committed, &parent, name, err);
-    directory_close(&parent);
-    if (result < 0)
+    ckpt_step_path(path, sizeof path, save->dir, save->state.step);
+    if (directory_open(&committed, NULL, path, err) < 0)
         return -1;
     manifest = manifest_read(&committed, MANIFEST_NAME, -1, 0, err);
     if (!manifest) {
