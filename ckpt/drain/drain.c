@@ -181,7 +181,7 @@ static int leave_stage(struct drainer *drainer, int left)
     if (left > 0)
         log_left(drainer, left);
     if (drainer->options.once && !drainer->in_use) /* this memory is not used again */
-        file_trash(&drainer->stage, STAGE_FREE, NULL);
+        file_trash(&drainer->stage, STAGE_SLOTS, NULL);
     return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : (int)drainer->result;
 }
 
@@ -251,6 +251,7 @@ static void begin_status(struct drainer *drainer)
 {
     struct status *status = drainer->status;
 
+    file_empty_trash(&drainer->stage); /* slots that it holds cannot be used */
     if (status_read(status, &drainer->stage, NULL) < 0)
         memset(status, 0, sizeof *status);
     for (size_t i = 0; i < status->count && drainer->ended < STATUS_ENDED; i++)

@@ -6,9 +6,11 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/drain/drain_internal.h"
 #include "common/clock.h"
@@ -145,31 +147,17 @@ static void note_recovery(struct drain_turn *turn)
 
 /* ---- its end ----------------------------------------------------------------------------------------------------- */
 
-static void recycle_shards(const struct directory *stage, const struct directory *from)
-{
-    struct listing listing = listing_open(from);
-    const char *name;
-    int shard, shards;
-
-    while ((name = listing_next(&listing)))
-        if (name_parse_shard(name, SHARD_DATA, &shard, &shards))
-            stage_recycle(stage, from, name, NULL);
-    listing_close(&listing, NULL);
-}
-
-/* Takes the save out of the stage: moves its data files to .free, and removes the rest. */
+/* Takes the save out of the stage: the ranks may use its slots again. In place if the stage has no inode left. */
 static void remove_save(struct drain_turn *turn)
 {
     const struct directory *stage = &turn->drainer->stage;
-    struct directory partner;
+    char *name = turn->save->staged.name;
 
-    recycle_shards(stage, &turn->source);
-    if (directory_open(&partner, &turn->source, STAGE_PARTNER, NULL) == 0) {
-        recycle_shards(stage, &partner);
-        directory_close(&partner);
+    if (file_trash(stage, name, NULL) < 0) {
+        file_remove_all(&turn->source);
+        unlinkat(stage->fd, name, AT_REMOVEDIR);
     }
-    file_trash(stage, turn->save->staged.name, NULL);
-    turn->save->staged.name[0] = '\0';
+    name[0] = '\0';
 }
 
 /* The status first: if this process is killed in between, the next drainer ends the save in the same way. */

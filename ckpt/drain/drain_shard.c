@@ -267,7 +267,7 @@ static int write_files(struct drain_turn *turn, const struct shard_source *sourc
 }
 
 /*
- * The shard is durable in the target: marks it as drained and frees its memory. The part is renamed first: after a
+ * The shard is durable in the target: marks it as drained and gives its slot back. The part is renamed first: after a
  * crash in between, only an unneeded data file is left. The other order would leave a part, which means "complete",
  * without its data.
  */
@@ -281,7 +281,9 @@ static int release_shard(struct drain_turn *turn, const struct directory *from, 
     name_shard(name, SHARD_DATA, shard, shards);
     if (renameat(from->fd, part, from->fd, drained) < 0)
         return error_errno(err, CODE_IO, "%s/%s", from->path, drained);
-    return stage_recycle(&turn->drainer->stage, from, name, err);
+    if (unlinkat(from->fd, name, 0) < 0 && errno != ENOENT)
+        return error_errno(err, CODE_IO, "%s/%s", from->path, name);
+    return 0;
 }
 
 /* A damaged copy of another node's shard: that node may still have the shard itself. */
@@ -294,7 +296,8 @@ static int drop_copy(struct drain_turn *turn, const struct directory *from, int 
     drain_log(turn, true, "failed: the copy of another node's shard %d is damaged and is removed: %s", shard,
               why->text);
     unlinkat(from->fd, part, 0);
-    return stage_recycle(&turn->drainer->stage, from, name, NULL);
+    unlinkat(from->fd, name, 0);
+    return 0;
 }
 
 static int drain_one(struct drain_turn *turn, const struct directory *from, int shard, struct error *err)

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,8 +91,8 @@ static int enter_stage(struct ckpt_stage *stage, const char *path, struct error 
     if (lock < 0) /* there may be no inode left when the drainer needs it */
         return file_write_failed(&stage->directory, STAGE_LOCK, 0, err);
     close(lock);
-    /* Perhaps files of shards that no rank of this node has now. */
-    return file_exists(&stage->directory, STAGE_FREE) ? file_trash(&stage->directory, STAGE_FREE, err) : 0;
+    /* Of an earlier run: saves that it has left keep their data under their own names. */
+    return file_exists(&stage->directory, STAGE_SLOTS) ? file_trash(&stage->directory, STAGE_SLOTS, err) : 0;
 }
 
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err)
@@ -111,8 +110,8 @@ struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struc
     stage->config.threads = config->threads > 0 ? config->threads : 2;
     stage->config.local = config->local > 0 ? config->local : 1;
     stage->directory.fd = stage->users = -1;
-    for (int i = 0; i < STAGE_MAPPINGS; i++)
-        stage->mappings[i].fd = -1;
+    for (int i = 0; i < STAGE_SLOTS_MAPPED; i++)
+        stage->slots[i].fd = -1;
     if (ckpt_stage_path(path, sizeof path, config->root, config->job, err) < 0 || enter_stage(stage, path, err) < 0) {
         ckpt_stage_destroy(stage);
         return NULL;
@@ -131,12 +130,8 @@ void ckpt_stage_destroy(struct ckpt_stage *stage)
 {
     if (!stage)
         return;
-    for (int i = 0; i < STAGE_MAPPINGS; i++) {
-        if (stage->mappings[i].data)
-            munmap(stage->mappings[i].data, stage->mappings[i].bytes);
-        if (stage->mappings[i].fd >= 0)
-            close(stage->mappings[i].fd);
-    }
+    for (int i = 0; i < STAGE_SLOTS_MAPPED; i++)
+        slot_unmap(&stage->slots[i]);
     leave_stage(stage);
     free(stage->last_part);
     free(stage->status);

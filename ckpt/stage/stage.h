@@ -14,10 +14,10 @@
  *     lock                                 D  held (F_OFD_SETLK) by the one process that drains; its time is set five
  *                                             times a second, which shows that the process moves
  *     status.json                          D  where each save is, and what became of it, for ranks and people
- *     .free/shard-00002-of-00004.*.tmp     D  files of drained shards: ranks use their memory again
+ *     .slots/shard-00002-of-00004.*        R  slots: the memory of a rank's saves, which is used again
  *     step-00000100.ATTEMPT.partial/       R  a save
  *       target.json                        R  its target, its run and so on (struct staged_save of stage_dir.h)
- *       shard-00002-of-00004.safetensors   R  as in the checkpoint
+ *       shard-00002-of-00004.safetensors   R  as in the checkpoint: a second name (hard link) of the slot that has it
  *       shard-00002-of-00004.json          R  its part of the manifest: written last, it means "complete"
  *       shard-00002-of-00004.drained       D  the part, renamed when data and part are durable in the target
  *       partner/                           R  the same, of shards of another node
@@ -25,9 +25,9 @@
  *       made                               D  mark: the attempt's directory was made in the target
  *
  * Where a save is (enum ckpt_save_state) follows from these files: *staged* if all shards of this node, `local` of
- * them, are complete; *drained* when all are .drained, and their memory is free again. When its step is committed, or a
- * newer one is, or it can never be committed, D first writes that to status.json, and then removes the save's
- * directory.
+ * them, are complete; *drained* when all are .drained, and their slots have no second name any more, and so are free.
+ * When its step is committed, or a newer one is, or it can never be committed, D first writes that to status.json, and
+ * then removes the save's directory.
  *
  * The run that `run` names is *present* while a process holds `users`. Saves of other runs are left over: by a job that
  * was killed or has ended, or by an earlier run of a job that was restarted, which has the same id and so finds this

@@ -157,7 +157,7 @@ int staged_make(struct directory *staged, const struct directory *stage, const s
     name_attempt(name, ATTEMPT_PARTIAL, save->step, save->attempt);
     if (directory_open(staged, stage, name, NULL) == 0)
         return 0;
-    file_temporary_name(unique, sizeof unique, STAGE_FREE "/save");
+    file_temporary_name(unique, sizeof unique, STAGE_SLOTS "/save");
     if (mkdirat(stage->fd, unique, 0700) < 0)
         return file_write_failed(stage, name, 0, err);
     result = directory_open(&made, stage, unique, err);
@@ -293,19 +293,6 @@ bool stage_read_mark(const struct directory *directory, const char *mark, char *
 
     text[length > 0 ? length : 0] = '\0';
     return length > 0;
-}
-
-int stage_recycle(const struct directory *stage, const struct directory *from, const char *name, struct error *err)
-{
-    char place[FILE_NAME_SIZE + 64], unique[FILE_NAME_SIZE + 32];
-
-    if (mkdirat(stage->fd, STAGE_FREE, 0700) < 0 && errno != EEXIST)
-        return error_errno(err, CODE_IO, "%s/" STAGE_FREE, stage->path);
-    file_temporary_name(unique, sizeof unique, name);
-    snprintf(place, sizeof place, STAGE_FREE "/%s", unique);
-    if (renameat(from->fd, name, stage->fd, place) < 0 && errno != ENOENT)
-        return error_errno(err, CODE_IO, "%s/%s: cannot move to " STAGE_FREE, from->path, name);
-    return 0;
 }
 
 int stage_lock(const struct directory *stage, const char *name, bool shared)

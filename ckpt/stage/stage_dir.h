@@ -9,7 +9,7 @@
 #include "ckpt/format/names.h"
 #include "ckpt/stage/stage.h"
 
-#define STAGE_FREE    ".free"
+#define STAGE_SLOTS   ".slots"
 #define STAGE_LOCK    "lock"
 #define STAGE_USERS   "users"
 #define STAGE_RUN     "run"
@@ -49,7 +49,7 @@ bool stage_is_removed(const struct directory *stage);
 
 /*
  * Open or make the save's directory beneath the stage, with its target.json. Ranks of a node may all do it at once;
- * they write the same, except the time. Needs .free, where it is made.
+ * they write the same, except the time. Needs .slots, where it is made.
  */
 int staged_make(struct directory *staged, const struct directory *stage, const struct staged_save *save,
                 struct error *err);
@@ -91,9 +91,6 @@ int staged_contents(const struct directory *staged, const char *within, struct c
  */
 int stage_mark(const struct directory *directory, const char *mark, const char *text, struct error *err);
 bool stage_read_mark(const struct directory *directory, const char *mark, char *text, size_t size);
-
-/* Free a data file's memory: move it to .free, where its rank finds it again. A missing `name` is not a failure. */
-int stage_recycle(const struct directory *stage, const struct directory *from, const char *name, struct error *err);
 
 /* Take the lock `name` of the stage, shared or not. It is held until the returned descriptor is closed. -1 with errno
  * EAGAIN if another process holds it. stage_is_locked: true if any process holds it, or if that is unknown. */

@@ -157,15 +157,14 @@ static int describe_staged(const struct ckpt_stage *stage, const struct ckpt_sav
     return make_absolute(staged->dir, sizeof staged->dir, save->dir, err);
 }
 
-/* Moves the filled file to its name in `directory` and then writes the part, which means that both are complete. */
+/* Gives the filled slot its name in `directory` and then writes the part, which means that both are complete. */
 static int publish_files(const struct ckpt_stage *stage, const struct slot *slot, const struct directory *directory,
                          int shard, int shards, const char *text, size_t bytes, struct error *err)
 {
-    char from[FILE_NAME_SIZE + 80], name[FILE_NAME_SIZE];
+    char name[FILE_NAME_SIZE];
 
     name_shard(name, SHARD_DATA, shard, shards);
-    snprintf(from, sizeof from, STAGE_FREE "/%s", slot->name);
-    if (renameat(stage->directory.fd, from, directory->fd, name) < 0)
+    if (linkat(stage->directory.fd, slot->name, directory->fd, name, 0) < 0)
         return error_errno(err, CODE_IO, "%s/%s", directory->path, name);
     name_shard(name, SHARD_PART, shard, shards);
     return file_write(directory, name, text, bytes, err);
@@ -194,26 +193,25 @@ static int stage_data_and_part(struct ckpt_stage *stage, const struct ckpt_save 
                                const void *header, struct error *err)
 {
     struct staged_save staged;
-    struct slot slot;
+    struct slot *slot;
     size_t bytes;
     char *text;
     int result = describe_staged(stage, save, &staged, err);
 
     if (result == 0)
-        result = slot_take(stage, ".", save->shard, save->shards, manifest_shard_bytes(part->shard), &slot, err);
+        result = slot_take(stage, save->shard, save->shards, manifest_shard_bytes(part->shard), &slot, err);
     if (result != 0)
         return result;
     staged.started = clock_realtime(); /* again: slot_take may have reserved and mapped a file */
-    if (fill_file(stage, save, part, header, slot.mapping->data, err) < 0 ||
-        !(text = manifest_encode(part, &bytes, err)))
+    if (fill_file(stage, save, part, header, slot->data, err) < 0 || !(text = manifest_encode(part, &bytes, err)))
         return -1;
-    result = publish_shard(stage, &staged, &slot, save->shard, text, bytes, err);
+    result = publish_shard(stage, &staged, slot, save->shard, text, bytes, err);
     if (result != 0) {
         free(text);
         return result;
     }
     free(stage->last_part);
-    stage->last = slot.mapping;
+    stage->last = slot;
     stage->last_part = text;
     stage->last_part_bytes = bytes;
     return 0;
@@ -260,25 +258,23 @@ int ckpt_stage_lend(const struct ckpt_stage *stage, struct ckpt_staged_shard *st
 
 void *ckpt_stage_borrow(struct ckpt_stage *stage, const struct ckpt_save *save, uint64_t bytes, struct error *err)
 {
-    stage->borrowed.mapping = NULL;
+    stage->borrowed = NULL;
     if (describe_staged(stage, save, &stage->borrowed_save, err) < 0)
         return NULL;
     stage->borrowed_shard = save->shard;
-    if (slot_take(stage, STAGE_PARTNER, save->shard, save->shards, bytes, &stage->borrowed, err) != 0) {
-        stage->borrowed.mapping = NULL;
-        return NULL;
-    }
-    return stage->borrowed.mapping->data;
+    if (slot_take(stage, save->shard, save->shards, bytes, &stage->borrowed, err) != 0)
+        stage->borrowed = NULL;
+    return stage->borrowed ? stage->borrowed->data : NULL;
 }
 
-static int check_copy(const struct mapping *mapping, const struct manifest_shard *shard, struct error *err)
+static int check_copy(const struct slot *slot, const struct manifest_shard *shard, struct error *err)
 {
-    const unsigned char *data = mapping->data + shard->data_offset;
+    const unsigned char *data = slot->data + shard->data_offset;
 
-    if (manifest_shard_bytes(shard) != mapping->bytes)
-        return error_set(err, CODE_DATA, "a partner's shard of %" PRIu64 " bytes, the part says %" PRIu64,
-                         mapping->bytes, manifest_shard_bytes(shard));
-    if (crc32c(0, mapping->data, shard->data_offset) != shard->header_crc)
+    if (manifest_shard_bytes(shard) != slot->bytes)
+        return error_set(err, CODE_DATA, "a partner's shard of %" PRIu64 " bytes, the part says %" PRIu64, slot->bytes,
+                         manifest_shard_bytes(shard));
+    if (crc32c(0, slot->data, shard->data_offset) != shard->header_crc)
         return error_set(err, CODE_DATA, "a partner's shard: checksum mismatch in the header");
     for (uint64_t block = 0; block < shard->layout.blocks; block++)
         if (crc32c(0, data + block * SHARD_BLOCK, shard_block_bytes(&shard->layout, block)) != shard->block_crcs[block])
@@ -302,8 +298,8 @@ static int publish_copy(struct ckpt_stage *stage, const char *part, size_t part_
     if (mkdirat(staged.fd, STAGE_PARTNER, 0700) < 0 && errno != EEXIST) {
         file_write_failed(&staged, STAGE_PARTNER, 0, err);
     } else if (directory_open(&partner, &staged, STAGE_PARTNER, err) == 0) {
-        result = publish_files(stage, &stage->borrowed, &partner, stage->borrowed_shard, save->shards, part, part_bytes,
-                               err);
+        result =
+            publish_files(stage, stage->borrowed, &partner, stage->borrowed_shard, save->shards, part, part_bytes, err);
         directory_close(&partner);
     }
     directory_close(&staged);
@@ -316,16 +312,16 @@ int ckpt_stage_keep(struct ckpt_stage *stage, const char *part, size_t part_byte
     struct manifest *described;
     int result = -1;
 
-    if (!stage->borrowed.mapping)
+    if (!stage->borrowed)
         return error_set(err, CODE_INTERNAL, "ckpt_stage_keep: nothing was borrowed");
     described = manifest_decode(part, part_bytes, stage->borrowed_shard, save->shards, err);
     if (!described)
         return error_prefix(err, "a partner's part");
     if (manifest_check_save(described, save->step, save->attempt, err) < 0)
         error_prefix(err, "a partner's part");
-    else if (check_copy(stage->borrowed.mapping, described->shard, err) == 0)
+    else if (check_copy(stage->borrowed, described->shard, err) == 0)
         result = publish_copy(stage, part, part_bytes, err);
-    stage->borrowed.mapping = NULL;
+    stage->borrowed = NULL;
     manifest_destroy(described);
     return result;
 }

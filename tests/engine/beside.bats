@@ -124,7 +124,7 @@ killed() {
         --set report.metrics=straight.jsonl >straight.log
     killed "$DIR/metrics.jsonl" fsync:2:KILL 3 # its snapshot is taken, and the copy not yet begun
     killed "$DIR/stage" mkdir:4:KILL 3         # without its directory
-    for call in 5 6 7 8; do killed "$DIR/stage" rename:$call:KILL 3; done # of target.json, directory, shard and part
+    for call in 4 5 6; do killed "$DIR/stage" rename:$call:KILL 3; done # of target.json, the directory and the part
 }
 
 @test "a rank is lost during the copies: the other ends with 76, and the incomplete save is not used" {
