@@ -19,7 +19,8 @@ static int copy_nodes(struct step_layout *layout, const slurm_step_layout_t *ans
     layout->rank_count = answer->task_cnt;
     layout->list = strdup(answer->node_list);
     layout->nodes = calloc(answer->node_cnt, sizeof *layout->nodes);
-    for (uint32_t i = 0; names && layout->nodes && i < answer->node_cnt; i++) {
+    layout->node_of = calloc(answer->task_cnt + 1, sizeof *layout->node_of);
+    for (uint32_t i = 0; names && layout->nodes && layout->node_of && i < answer->node_cnt; i++) {
         struct layout_node *node = &layout->nodes[layout->node_count];
 
         snprintf(node->name, sizeof node->name, "%s", i < (uint32_t)names->count ? names->names[i] : "?");
@@ -28,6 +29,9 @@ static int copy_nodes(struct step_layout *layout, const slurm_step_layout_t *ans
         if (!node->ranks)
             break;
         memcpy(node->ranks, answer->tids[i], node->rank_count * sizeof *node->ranks);
+        for (size_t r = 0; r < node->rank_count; r++)
+            if (node->ranks[r] < layout->rank_count)
+                layout->node_of[node->ranks[r]] = (int)i;
         if (node->rank_count && node->ranks[0] == 0)
             layout->rank0_node = layout->node_count;
         layout->node_count++;
@@ -126,6 +130,7 @@ void step_layout_destroy(struct step_layout *layout)
     for (size_t i = 0; i < layout->node_count; i++)
         free(layout->nodes[i].ranks);
     free(layout->nodes);
+    free(layout->node_of);
     free(layout->list);
     free(layout);
 }

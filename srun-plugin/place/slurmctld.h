@@ -35,6 +35,7 @@ struct step_layout {
     uint32_t job_id, step_id, rank_count;
     struct layout_node *nodes; /* [node_count] in the step's order */
     size_t node_count;
+    int *node_of;                       /* [rank_count] for each of Slurm's ranks, the index of its node */
     size_t rank0_node;                  /* index of rank 0's node */
     char *list;                         /* the names of `nodes` as a Slurm host list: "n[1-4,7]" */
     char master_address[HOSTNAME_SIZE]; /* address of rank 0's node: its name, until step_layout_ask_rank0_node */

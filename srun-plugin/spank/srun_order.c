@@ -170,42 +170,26 @@ static struct order *order_of_layout(struct plugin *plugin, const struct step_la
     return order;
 }
 
-/* For each of Slurm's ranks the index of its node in the layout. */
-static int *nodes_of_ranks(const struct step_layout *layout)
-{
-    int *nodes = calloc(layout->rank_count ? layout->rank_count : 1, sizeof *nodes);
-
-    for (size_t i = 0; nodes && i < layout->node_count; i++)
-        for (size_t r = 0; r < layout->nodes[i].rank_count; r++)
-            if (layout->nodes[i].ranks[r] < layout->rank_count)
-                nodes[layout->nodes[i].ranks[r]] = (int)i;
-    return nodes;
-}
-
 /* Whether each rank is on the node that the host file names for it. */
 static bool is_followed(const struct order *order, const struct step_layout *layout)
 {
-    int *slurm_nodes = nodes_of_ranks(layout);
-    bool followed = slurm_nodes && (int)layout->rank_count == mesh_world(&order->mesh);
+    bool followed = (int)layout->rank_count == mesh_world(&order->mesh);
 
     for (uint32_t rank = 0; followed && rank < layout->rank_count; rank++)
-        followed = strcmp(order->switch_tree->nodes[order->node_of[rank]], layout->nodes[slurm_nodes[rank]].name) == 0;
-    free(slurm_nodes);
+        followed =
+            strcmp(order->switch_tree->nodes[order->node_of[rank]], layout->nodes[layout->node_of[rank]].name) == 0;
     return followed;
 }
 
 static bool set_map(const struct order *order, const struct step_layout *layout, struct error *err)
 {
-    int *slurm_nodes = nodes_of_ranks(layout), *map = calloc(layout->rank_count ? layout->rank_count : 1, sizeof *map);
+    int *map = error_calloc(layout->rank_count + 1, sizeof *map, err);
     char *text = NULL;
 
-    if (!slurm_nodes || !map)
-        error_set(err, CODE_IO, "no memory for %u ranks", (unsigned)layout->rank_count);
-    else if (order_rank_map(order, slurm_nodes, map, err) == 0)
+    if (map && order_rank_map(order, layout->node_of, map, err) == 0)
         text = rank_map_text(map, (int)layout->rank_count, err);
     if (text)
         setenv(RANK_MAP_NAME, text, 1);
-    free(slurm_nodes);
     free(map);
     free(text);
     return text != NULL;
@@ -242,13 +226,11 @@ static struct order *find_order(struct plugin *plugin, const struct step_layout 
 {
     struct error ignored;
     struct order *order = order_of_layout(plugin, layout, plugin_job(plugin), &ignored);
-    int *slurm_nodes = nodes_of_ranks(layout);
 
     if (!order && plugin_job(plugin)) /* its mesh does not fit these ranks, as the trainer will say */
         order = order_of_layout(plugin, layout, NULL, &ignored);
-    if (order && slurm_nodes)
-        order_replace(order, slurm_nodes);
-    free(slurm_nodes);
+    if (order)
+        order_replace(order, layout->node_of);
     return order;
 }
 
