@@ -100,16 +100,6 @@ static const char *find_cause(const struct isolation *i, char *text, size_t size
     return text;
 }
 
-/* The remedy: another option of srun, or, if the variable alone hides the GPUs, another way to choose one. */
-static void write_advice(const struct isolation *i, enum isolation_state state, const char *flag, char *text,
-                         size_t size)
-{
-    if (flag || state == ISOLATION_HIDDEN)
-        snprintf(text, size, "give srun --gpus-per-node=%d --gpu-bind=none instead", i->node_gpus);
-    else
-        snprintf(text, size, "leave CUDA_VISIBLE_DEVICES unset and let each rank choose its GPU by LOCAL_RANK");
-}
-
 enum isolation_state isolation_judge(const struct isolation *i, char line[ISOLATION_LINE_SIZE])
 {
     int named = isolation_count(i->visible);
@@ -123,7 +113,10 @@ enum isolation_state isolation_judge(const struct isolation *i, char line[ISOLAT
         return ISOLATION_NONE;
     if (seen == 0 && !flag)
         return ISOLATION_NONE; /* a step that uses no GPUs on purpose */
-    write_advice(i, state, flag, advice, sizeof advice);
+    if (flag || state == ISOLATION_HIDDEN)
+        snprintf(advice, sizeof advice, "give srun --gpus-per-node=%d --gpu-bind=none instead", i->node_gpus);
+    else /* the variable alone hides the GPUs */
+        strcpy(advice, "leave CUDA_VISIBLE_DEVICES unset and let each rank choose its GPU by LOCAL_RANK");
     snprintf(
         line, ISOLATION_LINE_SIZE,
         "rank %u sees %d of the node's %d GPUs, because of %s: NCCL cannot use NVLink to its neighbours and silently "

@@ -279,14 +279,6 @@ static void print_step(const struct step_layout *layout, const struct order *ord
     }
 }
 
-static void write_numbers(FILE *out, const char *key, const uint32_t *numbers, size_t count)
-{
-    fprintf(out, ",\"%s\":[", key);
-    for (size_t i = 0; i < count; i++)
-        fprintf(out, "%s%" PRIu32, i ? "," : "", numbers[i]);
-    fputc(']', out);
-}
-
 static void write_switches(FILE *out, const struct switch_tree *switch_tree, int node)
 {
     const char *comma = "";
@@ -340,7 +332,10 @@ static void write_step(FILE *out, const struct step_layout *layout, const struct
     for (size_t i = 0; i < layout->node_count; i++) {
         fprintf(out, "%s{\"name\":", i ? "," : "");
         json_quote(out, layout->nodes[i].name);
-        write_numbers(out, "ranks", layout->nodes[i].ranks, layout->nodes[i].rank_count);
+        fputs(",\"ranks\":[", out);
+        for (size_t r = 0; r < layout->nodes[i].rank_count; r++)
+            fprintf(out, "%s%" PRIu32, r ? "," : "", layout->nodes[i].ranks[r]);
+        fputc(']', out);
         if (order)
             write_switches(out, order->switch_tree, (int)i);
         if (order && !order->guessed)

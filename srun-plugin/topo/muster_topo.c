@@ -115,20 +115,6 @@ static struct order *make_order(const struct place_options *options, const struc
     return order;
 }
 
-static struct order *read_all(const struct place_options *options, struct error *err)
-{
-    struct order *order;
-    struct job job;
-
-    if (!options->job)
-        return make_order(options, NULL, err);
-    if (job_load(&job, options->job, NULL, 0, err) < 0)
-        return NULL;
-    order = make_order(options, &job, err);
-    job_destroy(&job);
-    return order;
-}
-
 static int write_svg(const char *path, const struct order *order, struct error *err)
 {
     FILE *out = io_create_file(path, err);
@@ -152,10 +138,15 @@ static int topo_place(int argc, char **argv, struct error *err)
     struct place_options options = {0};
     int code = read_options(argc, argv, &options), rc;
     struct order *order;
+    struct job job;
 
     if (code >= 0)
         return code;
-    order = read_all(&options, err);
+    if (options.job && job_load(&job, options.job, NULL, 0, err) < 0)
+        return -1;
+    order = make_order(&options, options.job ? &job : NULL, err);
+    if (options.job)
+        job_destroy(&job);
     rc = order ? order_report_nodes(order, stdout, err) : -1;
     if (rc == 0)
         rc = order_report_traffic(order, stdout, err);

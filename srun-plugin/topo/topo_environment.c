@@ -59,14 +59,6 @@ static int read_conf(struct environment *environment, struct error *err)
     return status;
 }
 
-static const char *default_interface(const struct node *node)
-{
-    for (size_t i = 0; i < node->nic_count; i++)
-        if (node->nics[i].default_route)
-            return node->nics[i].netdev;
-    return NULL;
-}
-
 /* The value to show; four are not known before there is a job. */
 static const char *shown_value(const struct env_variable *variable)
 {
@@ -123,9 +115,11 @@ static int load_profiles(struct environment *environment, struct error *err)
 static void choose_interface(struct environment *environment)
 {
     const char *interface = environment->request.interface;
+    const struct node *node = environment->view.node;
 
-    if (!interface)
-        interface = default_interface(environment->view.node);
+    for (size_t i = 0; i < node->nic_count && !interface; i++)
+        if (node->nics[i].default_route)
+            interface = node->nics[i].netdev;
     snprintf(environment->view.route.interface, sizeof environment->view.route.interface, "%.*s", IF_NAMESIZE - 1,
              interface ? interface : "");
 }
