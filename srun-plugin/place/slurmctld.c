@@ -14,32 +14,32 @@
 /* Rank 0 is not always on the first node: a host file, or --distribution=arbitrary, can place it anywhere. */
 static int copy_nodes(struct step_layout *layout, const slurm_step_layout_t *answer, struct error *err)
 {
-    struct hostlist *names = hostlist_create(answer->node_list, err);
-
+    layout->node_count = answer->node_cnt;
     layout->rank_count = answer->task_cnt;
     layout->list = strdup(answer->node_list);
-    layout->nodes = calloc(answer->node_cnt, sizeof *layout->nodes);
-    layout->node_of = calloc(answer->task_cnt + 1, sizeof *layout->node_of);
-    for (uint32_t i = 0; names && layout->nodes && layout->node_of && i < answer->node_cnt; i++) {
-        struct layout_node *node = &layout->nodes[layout->node_count];
+    layout->hosts = hostlist_create(answer->node_list, err);
+    layout->first = calloc(layout->node_count + 1, sizeof *layout->first);
+    layout->ranks = calloc(layout->rank_count + 1, sizeof *layout->ranks);
+    layout->node_of = calloc(layout->rank_count + 1, sizeof *layout->node_of);
+    if (!layout->hosts)
+        return -1;
+    if (layout->hosts->count != (int)layout->node_count)
+        return error_set(err, CODE_INTERNAL, "slurmctld's layout of %zu nodes names %d", layout->node_count,
+                         layout->hosts->count);
+    if (!layout->list || !layout->first || !layout->ranks || !layout->node_of)
+        return error_errno(err, CODE_IO, "no memory for the layout of %zu nodes", layout->node_count);
+    for (size_t i = 0; i < layout->node_count; i++) {
+        int *ranks = &layout->ranks[layout->first[i]], count = answer->tasks[i];
 
-        snprintf(node->name, sizeof node->name, "%s", i < (uint32_t)names->count ? names->names[i] : "?");
-        node->rank_count = answer->tasks[i];
-        node->ranks = calloc(node->rank_count + 1, sizeof *node->ranks);
-        if (!node->ranks)
-            break;
-        memcpy(node->ranks, answer->tids[i], node->rank_count * sizeof *node->ranks);
-        for (size_t r = 0; r < node->rank_count; r++)
-            if (node->ranks[r] < layout->rank_count)
-                layout->node_of[node->ranks[r]] = (int)i;
-        if (node->rank_count && node->ranks[0] == 0)
-            layout->rank0_node = layout->node_count;
-        layout->node_count++;
+        memcpy(ranks, answer->tids[i], (size_t)count * sizeof *ranks);
+        layout->first[i + 1] = layout->first[i] + count;
+        for (int r = 0; r < count; r++)
+            if (ranks[r] < (int)layout->rank_count)
+                layout->node_of[ranks[r]] = (int)i;
+        if (count && ranks[0] == 0)
+            layout->rank0_node = i;
     }
-    hostlist_destroy(names);
-    if (names && (!layout->list || layout->node_count < answer->node_cnt))
-        return error_errno(err, CODE_IO, "no memory for the layout of %u nodes", (unsigned)answer->node_cnt);
-    return names ? 0 : -1;
+    return 0;
 }
 
 struct step_layout *step_layout_create(uint32_t job_id, uint32_t step_id, struct error *err)
@@ -57,7 +57,7 @@ struct step_layout *step_layout_create(uint32_t job_id, uint32_t step_id, struct
     layout->step_id = step_id;
     if (copy_nodes(layout, answer, err) < 0)
         goto fail;
-    snprintf(layout->master_address, sizeof layout->master_address, "%s", layout->nodes[layout->rank0_node].name);
+    snprintf(layout->master_address, sizeof layout->master_address, "%s", layout->hosts->names[layout->rank0_node]);
     slurm_job_step_layout_free(answer);
     return layout;
 fail:
@@ -97,7 +97,7 @@ static int find_address(const char *node, char *address, size_t size, bool *cpus
 
 int step_layout_ask_rank0_node(struct step_layout *layout, struct error *err)
 {
-    return find_address(layout->nodes[layout->rank0_node].name, layout->master_address, sizeof layout->master_address,
+    return find_address(layout->hosts->names[layout->rank0_node], layout->master_address, sizeof layout->master_address,
                         &layout->cpus_are_cores, err);
 }
 
@@ -110,28 +110,27 @@ static bool is_number(const char *address)
 
 void step_layout_find_peer(const struct step_layout *layout, char *address, size_t size)
 {
-    const struct layout_node *master = &layout->nodes[layout->rank0_node], *peer = &layout->nodes[0];
     struct error ignored;
+    const char *peer;
 
     address[0] = '\0';
     if (layout->node_count < 2)
         return;
-    if (peer == master)
-        peer++;
-    if (strcmp(layout->master_address, master->name) == 0 || is_number(layout->master_address) ||
-        find_address(peer->name, address, size, NULL, &ignored) < 0)
-        snprintf(address, size, "%s", peer->name);
+    peer = layout->hosts->names[layout->rank0_node == 0];
+    if (strcmp(layout->master_address, layout->hosts->names[layout->rank0_node]) == 0 ||
+        is_number(layout->master_address) || find_address(peer, address, size, NULL, &ignored) < 0)
+        snprintf(address, size, "%s", peer);
 }
 
 void step_layout_destroy(struct step_layout *layout)
 {
     if (!layout)
         return;
-    for (size_t i = 0; i < layout->node_count; i++)
-        free(layout->nodes[i].ranks);
-    free(layout->nodes);
-    free(layout->node_of);
+    hostlist_destroy(layout->hosts);
     free(layout->list);
+    free(layout->first);
+    free(layout->ranks);
+    free(layout->node_of);
     free(layout);
 }
 

@@ -25,19 +25,14 @@
 /* In each task: the release of the plugin that started it, since the plugin's file on a node may be another by now. */
 #define PLUGIN_VERSION_NAME "MUSTER_PLUGIN_VERSION"
 
-struct layout_node {
-    char name[HOSTNAME_SIZE];
-    uint32_t *ranks; /* [rank_count] ascending */
-    size_t rank_count;
-};
-
 struct step_layout {
     uint32_t job_id, step_id, rank_count;
-    struct layout_node *nodes; /* [node_count] in the step's order */
+    struct hostlist *hosts; /* the names of the nodes, in the step's order */
+    char *list;             /* the same as a Slurm host list: "n[1-4,7]" */
     size_t node_count;
+    int *first, *ranks;                 /* node i has Slurm's ranks ranks[first[i]] .. ranks[first[i + 1] - 1] */
     int *node_of;                       /* [rank_count] for each of Slurm's ranks, the index of its node */
     size_t rank0_node;                  /* index of rank 0's node */
-    char *list;                         /* the names of `nodes` as a Slurm host list: "n[1-4,7]" */
     char master_address[HOSTNAME_SIZE]; /* address of rank 0's node: its name, until step_layout_ask_rank0_node */
     bool cpus_are_cores; /* a Slurm CPU of rank 0's node is a core, not a hardware thread; step_layout_ask_rank0_node
                                  sets it, and it is taken to hold for all nodes */

@@ -174,7 +174,7 @@ static struct inbox *inbox_create(const struct step_layout *layout)
     }
     inbox->count = layout->node_count;
     for (size_t i = 0; i < layout->node_count; i++)
-        answer_start(&inbox->answers[i], layout->nodes[i].name);
+        answer_start(&inbox->answers[i], layout->hosts->names[i]);
     return inbox;
 }
 
@@ -200,7 +200,7 @@ static char *list_bad(const struct step_layout *layout, const struct verdict *ve
 
     for (size_t i = 0; out && i < layout->node_count; i++)
         if (verdict->reasons[i]) {
-            fprintf(out, "%s%s", comma, layout->nodes[i].name);
+            fprintf(out, "%s%s", comma, layout->hosts->names[i]);
             comma = ",";
         }
     if (out && fclose(out) == 0)
@@ -229,7 +229,7 @@ static void log_verdict(const struct preflight *preflight, const struct verdict 
         log_line(preflight, "all %zu nodes: %s", count, verdict->reasons[0]);
     for (size_t i = 0; !verdict->everywhere && i < count; i++)
         if (verdict->reasons[i])
-            log_line(preflight, "%s is bad: %s", preflight->layout->nodes[i].name, verdict->reasons[i]);
+            log_line(preflight, "%s is bad: %s", preflight->layout->hosts->names[i], verdict->reasons[i]);
     if (!verdict->bad)
         log_line(preflight, "%s%zu node%s good (%.1f s)", count > 1 ? "all " : "the ", count,
                  count > 1 ? "s are" : " is", took);

@@ -246,16 +246,16 @@ static void print_nodes(const struct step_layout *layout, const struct order *or
     int names = (int)strlen("node"), paths = (int)strlen("switch");
 
     for (size_t i = 0; i < layout->node_count; i++) {
-        names = widen_column(names, layout->nodes[i].name);
+        names = widen_column(names, layout->hosts->names[i]);
         paths = widen_column(paths, path_of(order, i, path, sizeof path));
     }
     print_line(out, "  %-*s  %-*s  ranks", paths, "switch", names, "node");
     for (size_t i = 0; i < layout->node_count; i++) {
-        const struct layout_node *node = &layout->nodes[i];
-        char *ranks = rank_map_text((const int *)node->ranks, (int)node->rank_count, NULL);
+        const int *first = &layout->first[i];
+        char *ranks = rank_map_text(&layout->ranks[*first], first[1] - *first, NULL);
 
-        print_line(out, "  %-*s  %-*s  %.500s", paths, path_of(order, i, path, sizeof path), names, node->name,
-                   ranks ? ranks : "?");
+        print_line(out, "  %-*s  %-*s  %.500s", paths, path_of(order, i, path, sizeof path), names,
+                   layout->hosts->names[i], ranks ? ranks : "?");
         free(ranks);
     }
 }
@@ -331,10 +331,10 @@ static void write_step(FILE *out, const struct step_layout *layout, const struct
     fputs(",\"nodes\":[", out);
     for (size_t i = 0; i < layout->node_count; i++) {
         fprintf(out, "%s{\"name\":", i ? "," : "");
-        json_quote(out, layout->nodes[i].name);
+        json_quote(out, layout->hosts->names[i]);
         fputs(",\"ranks\":[", out);
-        for (size_t r = 0; r < layout->nodes[i].rank_count; r++)
-            fprintf(out, "%s%" PRIu32, r ? "," : "", layout->nodes[i].ranks[r]);
+        for (int r = layout->first[i]; r < layout->first[i + 1]; r++)
+            fprintf(out, "%s%d", r > layout->first[i] ? "," : "", layout->ranks[r]);
         fputc(']', out);
         if (order)
             write_switches(out, order->switch_tree, (int)i);

@@ -219,7 +219,7 @@ static void plan_addresses(struct step_plan *plan, struct step_layout *layout)
  * name of a node need not be the host's: inside a job, SLURMD_NODENAME has it. */
 static void plan_port(struct step_plan *plan, const struct step_layout *layout)
 {
-    const char *rank0 = layout->nodes[layout->rank0_node].name, *node = getenv("SLURMD_NODENAME");
+    const char *rank0 = layout->hosts->names[layout->rank0_node], *node = getenv("SLURMD_NODENAME");
     char host[HOSTNAME_SIZE] = "";
 
     gethostname(host, sizeof host - 1);

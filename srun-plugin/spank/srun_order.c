@@ -161,7 +161,7 @@ static struct order *order_of_layout(struct plugin *plugin, const struct step_la
     FILE *out = open_memstream(&counts, &size);
 
     for (size_t i = 0; out && i < layout->node_count; i++)
-        fprintf(out, "%s%zu", i ? "," : "", layout->nodes[i].rank_count);
+        fprintf(out, "%s%d", i ? "," : "", layout->first[i + 1] - layout->first[i]);
     if (out && fclose(out) == 0)
         order = make_order(plugin, layout->list, counts, job, err);
     else
@@ -177,7 +177,7 @@ static bool is_followed(const struct order *order, const struct step_layout *lay
 
     for (uint32_t rank = 0; followed && rank < layout->rank_count; rank++)
         followed =
-            strcmp(order->switch_tree->nodes[order->node_of[rank]], layout->nodes[layout->node_of[rank]].name) == 0;
+            strcmp(order->switch_tree->nodes[order->node_of[rank]], layout->hosts->names[layout->node_of[rank]]) == 0;
     return followed;
 }
 
