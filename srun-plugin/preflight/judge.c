@@ -10,17 +10,10 @@
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-void answer_start(struct answer *answer, const char *name)
-{
-    *answer = (struct answer){.begun = false};
-    snprintf(answer->name, sizeof answer->name, "%s", name);
-}
-
 void answer_clear(struct answer *answer)
 {
     text_free_lines(answer->problems, answer->problem_count);
     text_free_lines(answer->notes, answer->note_count);
-    answer_start(answer, "");
 }
 
 static void add_text(char ***texts, size_t *count, const char *text)

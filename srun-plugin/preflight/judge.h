@@ -36,7 +36,7 @@ struct fact {
 };
 
 struct answer {
-    char name[ANSWER_NAME_SIZE];
+    const char *name; /* of the node, borrowed; all else begins as zeros */
     bool begun, ended;
     bool unstarted;   /* srun could not start muster-preflight there; its problem says why */
     bool interrupted; /* it was ended early, for no fault of its own */
@@ -48,8 +48,7 @@ struct answer {
     size_t problem_count, note_count; /* at most ANSWER_TEXTS of each */
 };
 
-/* An answer with only the name known. */
-void answer_start(struct answer *answer, const char *name);
+/* Frees its problems and notes. */
 void answer_clear(struct answer *answer);
 
 /*

@@ -174,7 +174,7 @@ static struct inbox *inbox_create(const struct step_layout *layout)
     }
     inbox->count = layout->node_count;
     for (size_t i = 0; i < layout->node_count; i++)
-        answer_start(&inbox->answers[i], layout->hosts->names[i]);
+        inbox->answers[i].name = layout->hosts->names[i];
     return inbox;
 }
 

@@ -22,12 +22,12 @@ static int node_count;
 
 static void start(int count)
 {
-    char name[16];
+    static char names[NODES][16];
 
     node_count = count;
     for (int i = 0; i < count; i++) {
-        snprintf(name, sizeof name, "n%d", i);
-        answer_start(&records[i], name);
+        snprintf(names[i], sizeof names[i], "n%d", i);
+        records[i] = (struct answer){.name = names[i]};
     }
 }
 
