@@ -22,8 +22,8 @@
 
 /* ---- each stage, as its owner ------------------------------------------------------------------------------------ */
 
-/* What a command does with one stage. Returns an exit code. */
-typedef int stage_visit(const char *path, const struct options *options, json_t *all);
+/* What a command does with one stage. Returns an exit code, or -1 with *err. */
+typedef int stage_visit(const char *path, const struct options *options, json_t *all, struct error *err);
 
 /*
  * Root opens no directory of a user's with its own rights: while a stage is visited, the effective user is its owner.
@@ -36,21 +36,15 @@ static int visit_stage(const char *path, stage_visit *visit, const struct option
     struct error err;
     int code;
 
-    if (lstat(path, &info) < 0) {
-        error_errno(&err, CODE_IO, "%s", path);
-        return error_report(&err);
-    }
-    if (root && (setgroups(0, NULL) < 0 || setegid(info.st_gid) < 0 || seteuid(info.st_uid) < 0)) {
-        error_errno(&err, CODE_IO, "%s: cannot become user %u", path, (unsigned)info.st_uid);
-        code = error_report(&err);
-    } else {
-        code = visit(path, options, all);
-    }
-    if (root && (seteuid(0) < 0 || setegid(0) < 0)) {
-        error_errno(&err, CODE_INTERNAL, "cannot become root again");
-        return error_report(&err);
-    }
-    return code;
+    if (lstat(path, &info) < 0)
+        code = error_errno(&err, CODE_IO, "%s", path);
+    else if (root && (setgroups(0, NULL) < 0 || setegid(info.st_gid) < 0 || seteuid(info.st_uid) < 0))
+        code = error_errno(&err, CODE_IO, "%s: cannot become user %u", path, (unsigned)info.st_uid);
+    else
+        code = visit(path, options, all, &err);
+    if (root && (seteuid(0) < 0 || setegid(0) < 0))
+        code = error_errno(&err, CODE_INTERNAL, "cannot become root again");
+    return code < 0 ? error_report(&err) : code;
 }
 
 /* "muster-UID-...", a directory of that user; of this one unless root asks for all. */
@@ -138,19 +132,16 @@ static void print_save(const struct ckpt_save_status *g, bool bar)
     printf(g->dir[0] ? "  -> %s\n" : "\n", g->dir);
 }
 
-static int show_opened(const struct directory *stage, const struct options *options, json_t *all)
+static int show_opened(const struct directory *stage, const struct options *options, json_t *all, struct error *err)
 {
-    struct status *status = calloc(1, sizeof *status);
+    struct status *status = error_calloc(1, sizeof *status, err);
     char path[sizeof stage->path];
     bool drained = stage_is_locked(stage, STAGE_LOCK);
     double silent = clock_realtime() - stage_signed_at(stage);
-    struct error err;
     int code = CODE_OK;
 
-    if (!status)
-        error_errno(&err, CODE_IO, "%s", stage->path);
-    if (!status || status_gather(status, stage, &err) < 0) {
-        code = error_report(&err);
+    if (!status || status_gather(status, stage, err) < 0) {
+        code = -1;
     } else if (options->json) {
         json_t *json = status_json(status);
 
@@ -174,15 +165,14 @@ static int show_opened(const struct directory *stage, const struct options *opti
     return code;
 }
 
-static int show_stage(const char *path, const struct options *options, json_t *all)
+static int show_stage(const char *path, const struct options *options, json_t *all, struct error *err)
 {
     struct directory stage;
-    struct error err;
     int code;
 
-    if (stage_directory_open(&stage, path, false, &err) < 0)
-        return error_report(&err);
-    code = show_opened(&stage, options, all);
+    if (stage_directory_open(&stage, path, false, err) < 0)
+        return -1;
+    code = show_opened(&stage, options, all, err);
     directory_close(&stage);
     return code;
 }
@@ -204,12 +194,10 @@ static void print_line(const char *line, bool failure, void *arg)
     puts(line);
 }
 
-static int reclaim_stage(const char *path, const struct options *options, json_t *all)
+static int reclaim_stage(const char *path, const struct options *options, json_t *all, struct error *err)
 {
-    struct error err;
-
     (void)all;
-    return ckpt_reclaim(path, options->older_than, print_line, NULL, &err) < 0 ? error_report(&err) : CODE_OK;
+    return ckpt_reclaim(path, options->older_than, print_line, NULL, err) < 0 ? -1 : CODE_OK;
 }
 
 int tool_reclaim(char **paths, const struct options *options, struct error *err)
