@@ -9,20 +9,6 @@
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
 
-static const char *vendor_name(uint16_t vendor)
-{
-    switch (vendor) {
-    case 0x10de:
-        return "nvidia";
-    case 0x1002:
-        return "amd";
-    case 0x8086:
-        return "intel";
-    default:
-        return NULL;
-    }
-}
-
 int fabric_facts_fill(struct fabric_facts *facts, const struct node *node, unsigned local_ranks, const size_t *gpus,
                       size_t gpu_count, struct error *err)
 {
@@ -30,12 +16,13 @@ int fabric_facts_fill(struct fabric_facts *facts, const struct node *node, unsig
     unsigned ranks = local_ranks > 0 && local_ranks < gpu_count ? (unsigned)gpu_count : local_ranks;
     const struct bind_request all = {.local_ranks = ranks, .gpus = gpus, .gpu_count = gpu_count};
     struct bind_plan *plan = bind_plan_create(node, &all, err);
+    const struct gpu_vendor *vendor = gpu_count ? gpu_vendor_find(node->gpus[gpus[0]].vendor) : NULL;
     enum nic_kind fabric = node_fabric(node);
 
     if (!plan)
         return -1;
     facts->gpus = (unsigned)gpu_count;
-    facts->vendor = gpu_count ? vendor_name(node->gpus[gpus[0]].vendor) : NULL;
+    facts->vendor = vendor ? vendor->name : NULL;
     facts->nics = node->nics;
     facts->nic_count = node->nic_count;
     facts->live = calloc(node->nic_count + 1, sizeof *facts->live);

@@ -309,6 +309,18 @@ const char *gpu_state_name(enum gpu_state state)
     return names[state];
 }
 
+const struct gpu_vendor *gpu_vendor_find(unsigned id)
+{
+    static const struct gpu_vendor vendors[] = {{GPU_NVIDIA, "nvidia", "CUDA_VISIBLE_DEVICES"},
+                                                {0x1002, "amd", "ROCR_VISIBLE_DEVICES"},
+                                                {0x8086, "intel", "ZE_AFFINITY_MASK"}};
+
+    for (size_t i = 0; i < sizeof vendors / sizeof *vendors; i++)
+        if (vendors[i].id == id)
+            return &vendors[i];
+    return NULL;
+}
+
 const char *node_nic_name(const struct node_nic *nic)
 {
     return nic->hca[0] ? nic->hca : nic->netdev;

@@ -66,6 +66,17 @@ struct node_gpu {
     enum gpu_state state;
 };
 
+#define GPU_NVIDIA 0x10de
+
+/* A vendor of GPUs; NULL for another. */
+struct gpu_vendor {
+    uint16_t id;         /* PCI's */
+    const char *name;    /* as fabric profiles have it */
+    const char *visible; /* the variable that selects its GPUs */
+};
+
+const struct gpu_vendor *gpu_vendor_find(unsigned id);
+
 enum nic_kind {
     NIC_INFINIBAND,
     NIC_ROCE,      /* an RDMA device over Ethernet */

@@ -85,11 +85,9 @@ static bool is_compute(const struct pci_place *pci)
 {
     bool display = pci->class >> 8 == 0x03, accelerator = pci->class >> 8 == 0x12;
 
-    if (pci->vendor == 0x10de)
+    if (pci->vendor == GPU_NVIDIA)
         return display || accelerator;
-    if (pci->vendor == 0x1002 || pci->vendor == 0x8086)
-        return accelerator || pci->class == 0x0302 || pci->class == 0x0380;
-    return false;
+    return gpu_vendor_find(pci->vendor) && (accelerator || pci->class == 0x0302 || pci->class == 0x0380);
 }
 
 static int add_gpu(struct node *node, const struct pci_place *place)
@@ -214,7 +212,7 @@ enum node_path node_find_path(const struct node *node, size_t gpu, size_t nic)
 
 static bool is_nvidia(const struct node_gpu *gpu)
 {
-    return gpu->vendor == 0x10de;
+    return gpu->vendor == GPU_NVIDIA;
 }
 
 static bool is_compute_driver(const char *driver)

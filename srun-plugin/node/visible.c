@@ -7,21 +7,6 @@
 
 #define VALUE_SIZE 4096
 
-/* The variable that selects GPUs of a vendor; NULL for none. */
-static const char *variable_of(uint16_t vendor)
-{
-    switch (vendor) {
-    case 0x10de:
-        return "CUDA_VISIBLE_DEVICES";
-    case 0x1002:
-        return "ROCR_VISIBLE_DEVICES";
-    case 0x8086:
-        return "ZE_AFFINITY_MASK";
-    default:
-        return NULL;
-    }
-}
-
 /* "GPU-0b1c...", "MIG-GPU-...". Slurm's "NoDevFiles" is not a name: it means no GPUs. */
 static bool names_by_uuid(const char *value)
 {
@@ -54,13 +39,13 @@ size_t visible_gpus(const struct node *node, env_lookup *environment, void *envi
 {
     size_t usable[VISIBLE_MOST], count = 0;
     char value[VALUE_SIZE];
-    const char *name;
+    const struct gpu_vendor *vendor;
 
     for (size_t i = 0; i < node->gpu_count && count < VISIBLE_MOST; i++)
         if (node->gpus[i].state == GPU_USABLE)
             usable[count++] = i;
-    name = count ? variable_of(node->gpus[usable[0]].vendor) : NULL;
-    if (name && environment(name, value, sizeof value, environment_arg) && !names_by_uuid(value))
+    vendor = count ? gpu_vendor_find(node->gpus[usable[0]].vendor) : NULL;
+    if (vendor && environment(vendor->visible, value, sizeof value, environment_arg) && !names_by_uuid(value))
         return pick_gpus(value, usable, count, indices);
     memcpy(indices, usable, count * sizeof *indices);
     return count;

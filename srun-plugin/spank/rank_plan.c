@@ -399,7 +399,7 @@ static int make_plan(struct making *making, struct error *err)
         making->gpu_count =
             visible_gpus(request->view->node, request->environment, request->environment_arg, making->gpus);
         judge_isolation(making);
-        plan->task.sees_nvidia = making->gpu_count && request->view->node->gpus[making->gpus[0]].vendor == 0x10de;
+        plan->task.sees_nvidia = making->gpu_count && request->view->node->gpus[making->gpus[0]].vendor == GPU_NVIDIA;
         if (bind_rank(making, err) < 0)
             return -1;
     }
