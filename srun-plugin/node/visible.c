@@ -53,7 +53,8 @@ size_t visible_gpus(const struct node *node, env_lookup *environment, void *envi
 
 /* ---- neighbours' GPUs -------------------------------------------------------------------------------------------- */
 
-int isolation_count(const char *visible)
+/* The number of devices in a value of CUDA_VISIBLE_DEVICES, which ends at the first -1, as in CUDA. -1 for NULL. */
+static int count_visible(const char *visible)
 {
     int count = 0;
 
@@ -85,20 +86,20 @@ static const char *find_cause(const struct isolation *i, char *text, size_t size
     return text;
 }
 
-enum isolation_state isolation_judge(const struct isolation *i, char line[ISOLATION_LINE_SIZE])
+void isolation_judge(const struct isolation *i, char line[ISOLATION_LINE_SIZE])
 {
-    int named = isolation_count(i->visible);
+    int named = count_visible(i->visible);
     int seen = named >= 0 && (i->openable < 0 || named < i->openable) ? named : i->openable;
-    enum isolation_state state = i->openable >= 0 && i->openable < i->node_gpus ? ISOLATION_HIDDEN : ISOLATION_MASKED;
+    bool closed = i->openable >= 0 && i->openable < i->node_gpus; /* it cannot open all device files */
     char flag_text[160], advice[160];
     const char *flag = find_cause(i, flag_text, sizeof flag_text);
 
     line[0] = '\0';
     if (i->local_ranks < 2 || i->node_gpus < 2 || seen < 0 || seen >= i->node_gpus)
-        return ISOLATION_NONE;
+        return;
     if (seen == 0 && !flag)
-        return ISOLATION_NONE; /* a step that uses no GPUs on purpose */
-    if (flag || state == ISOLATION_HIDDEN)
+        return; /* a step that uses no GPUs on purpose */
+    if (flag || closed)
         snprintf(advice, sizeof advice, "give srun --gpus-per-node=%d --gpu-bind=none instead", i->node_gpus);
     else /* the variable alone hides the GPUs */
         strcpy(advice, "leave CUDA_VISIBLE_DEVICES unset and let each rank choose its GPU by LOCAL_RANK");
@@ -107,9 +108,8 @@ enum isolation_state isolation_judge(const struct isolation *i, char line[ISOLAT
         "rank %u sees %d of the node's %d GPUs, because of %s: NCCL cannot use NVLink to its neighbours and silently "
         "falls back to slower transports; %s",
         i->rank, seen, i->node_gpus,
-        flag                        ? flag
-        : state == ISOLATION_HIDDEN ? "its cgroup"
-                                    : "its CUDA_VISIBLE_DEVICES",
+        flag     ? flag
+        : closed ? "its cgroup"
+                 : "its CUDA_VISIBLE_DEVICES",
         advice);
-    return state;
 }

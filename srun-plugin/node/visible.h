@@ -45,16 +45,10 @@ struct isolation {
     const char *gpu_bind;      /* SLURM_GPU_BIND, or SLURM_TRES_BIND: "per_task:1", "gres/gpu:single:1" */
 };
 
-enum isolation_state {
-    ISOLATION_NONE,   /* the rank sees all GPUs of the step on its node, has no neighbours, or it is not known */
-    ISOLATION_MASKED, /* the variable alone hides the neighbours' GPUs */
-    ISOLATION_HIDDEN, /* the rank cannot open their device files either */
-};
-
-/* Writes one line with the cause and the option of srun that helps; "" for ISOLATION_NONE. */
-enum isolation_state isolation_judge(const struct isolation *isolation, char line[ISOLATION_LINE_SIZE]);
-
-/* The number of devices in a value of CUDA_VISIBLE_DEVICES, which ends at the first -1, as in CUDA. -1 for NULL. */
-int isolation_count(const char *visible);
+/*
+ * Writes one line with the cause and the option of srun that helps. "" if the rank sees all GPUs of the step on its
+ * node, has no neighbours, or it is not known.
+ */
+void isolation_judge(const struct isolation *isolation, char line[ISOLATION_LINE_SIZE]);
 
 #endif

@@ -270,7 +270,7 @@ static void judge_isolation(struct making *making)
     isolation.gpu_bind = value_or_null(making, "SLURM_GPU_BIND", bind, sizeof bind);
     if (!isolation.gpu_bind)
         isolation.gpu_bind = value_or_null(making, "SLURM_TRES_BIND", bind, sizeof bind);
-    making->plan->isolation = isolation_judge(&isolation, making->plan->isolation_line);
+    isolation_judge(&isolation, making->plan->isolation);
 }
 
 /* ---- CPUs -------------------------------------------------------------------------------------------------------- */
@@ -343,7 +343,7 @@ static int bind_rank(struct making *making, struct error *err)
     if (plan->why_not_bound && request->affinity_known && !(given = given_to_all(request)))
         return error_errno(err, CODE_IO, "no memory for the CPUs of %u ranks", request->task.local_ranks);
     plan->bind_index = request->task.local_rank;
-    if (plan->isolation != ISOLATION_NONE && making->gpu_count == 1)
+    if (plan->isolation[0] && making->gpu_count == 1)
         rc = bind_isolated(making, given, err);
     else
         rc = make_bind_plan(making, given, making->gpus, making->gpu_count, err);

@@ -155,8 +155,7 @@ struct rank_plan {
     bool do_bind;              /* set its CPUs */
     const char *why_not_bound; /* NULL if muster binds the ranks, or has nothing to bind */
     struct env_list env;       /* its variables, MUSTER_SET last; profile is NULL where the node is not known */
-    enum isolation_state isolation;
-    char isolation_line[ISOLATION_LINE_SIZE];
+    char isolation[ISOLATION_LINE_SIZE]; /* the line of isolation_judge */
 };
 
 /* NULL and *err when out of memory. */

@@ -378,8 +378,8 @@ static void report_rank(const struct plugin *plugin, const struct rank_plan *pla
     size_t size;
     FILE *out;
 
-    if (plan->task.rank == 0 && plan->isolation != ISOLATION_NONE)
-        plugin_print(plan->isolation_line);
+    if (plan->task.rank == 0 && plan->isolation[0])
+        plugin_print(plan->isolation);
     if (!plugin->request.report || !(out = open_memstream(&text, &size)))
         return;
     if (plan->task.local_rank == 0)
