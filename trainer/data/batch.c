@@ -25,22 +25,19 @@ static struct batch place_arrays(const struct model_shape *shape, bool documents
 struct batch *batch_create(const struct model_shape *shape, bool documents, long most_samples, struct error *err)
 {
     size_t samples = most_samples > 0 ? (size_t)most_samples : 1;
-    struct batch *batch = malloc(sizeof *batch);
-    int32_t *memory = calloc(1, batch_bytes(shape, documents, most_samples));
-    struct drawn_sample *drawn = calloc(samples, sizeof *drawn);
-    int *predictions = calloc(samples, sizeof *predictions);
+    int32_t *memory = error_calloc(1, batch_bytes(shape, documents, most_samples), err);
+    struct batch *batch = memory ? error_calloc(1, sizeof *batch, err) : NULL;
 
-    if (batch && memory && drawn && predictions) {
-        *batch = place_arrays(shape, documents, most_samples, memory);
-        batch->drawn = drawn;
-        batch->predictions = predictions;
-        return batch;
+    if (!batch) {
+        free(memory);
+        return NULL;
     }
-    free(batch);
-    free(memory);
-    free(drawn);
-    free(predictions);
-    error_set(err, CODE_IO, "no memory for %ld samples of %d tokens", most_samples, shape->seq_length);
+    *batch = place_arrays(shape, documents, most_samples, memory);
+    batch->drawn = error_calloc(samples, sizeof *batch->drawn, err);
+    batch->predictions = batch->drawn ? error_calloc(samples, sizeof *batch->predictions, err) : NULL;
+    if (batch->predictions)
+        return batch;
+    batch_destroy(batch);
     return NULL;
 }
 
@@ -140,15 +137,16 @@ void batch_fill_empty(struct batch *batch, long index)
 
 struct feed {
     struct device *dev;
-    struct batch host, there; /* `there` is in the device's memory; it has no arrays if that is host memory */
-    size_t bytes;             /* of each */
+    int32_t *host;      /* a copy of a batch's memory */
+    struct batch there; /* in the device's memory; without arrays if that is host memory */
+    size_t bytes;       /* of each */
 };
 
 struct feed *feed_create(struct device *dev, const struct model_shape *shape, bool documents, long most,
                          struct error *err)
 {
     struct feed *feed = error_calloc(1, sizeof *feed, err);
-    int32_t *host, *there;
+    int32_t *there;
 
     if (!feed)
         return NULL;
@@ -156,15 +154,13 @@ struct feed *feed_create(struct device *dev, const struct model_shape *shape, bo
     if (device_is_host(dev))
         return feed;
     feed->bytes = batch_bytes(shape, documents, most);
-    host = device_alloc(dev, MEMORY_HOST, feed->bytes, err);
-    there = host ? device_alloc(dev, MEMORY_DEVICE, feed->bytes, err) : NULL;
-    feed->host.tokens = host;
+    feed->host = device_alloc(dev, MEMORY_HOST, feed->bytes, err);
+    there = feed->host ? device_alloc(dev, MEMORY_DEVICE, feed->bytes, err) : NULL;
     if (!there) {
         error_prefix(err, "samples of a step");
         feed_destroy(feed);
         return NULL;
     }
-    feed->host = place_arrays(shape, documents, most, host);
     feed->there = place_arrays(shape, documents, most, there);
     return feed;
 }
@@ -174,33 +170,20 @@ void feed_destroy(struct feed *feed)
     if (!feed)
         return;
     device_wait(feed->dev);
-    device_free(feed->dev, MEMORY_HOST, feed->host.tokens);
+    device_free(feed->dev, MEMORY_HOST, feed->host);
     device_free(feed->dev, MEMORY_DEVICE, feed->there.tokens);
     free(feed);
 }
 
-static void copy_array(int32_t *to, const int32_t *from, size_t count)
-{
-    if (to)
-        memcpy(to, from, count * sizeof *to);
-}
-
 const struct batch *feed_batch(struct feed *feed, const struct batch *batch)
 {
-    size_t samples = (size_t)batch->samples, tokens = samples * (size_t)batch->seq_length;
-
     if (!feed->bytes)
         return batch;
     device_wait(feed->dev); /* until the previous batch has been copied from the host memory that is filled below */
-    copy_array(feed->host.tokens, batch->tokens, tokens);
-    copy_array(feed->host.targets, batch->targets, tokens);
-    copy_array(feed->host.document_start, batch->document_start, tokens);
-    copy_array(feed->host.types, batch->types, tokens);
-    copy_array(feed->host.lengths, batch->lengths, samples);
-    copy_array(feed->host.order, batch->order, samples);
+    memcpy(feed->host, batch->tokens, feed->bytes);
     feed->there.samples = batch->samples;
     feed->there.predicted = batch->predicted;
     /* An operation, not device_transfer: transfers run in order, so this one would wait for those of a save. */
-    device_kernels(feed->dev)->copy(feed->dev, feed->there.tokens, feed->host.tokens, feed->bytes);
+    device_kernels(feed->dev)->copy(feed->dev, feed->there.tokens, feed->host, feed->bytes);
     return &feed->there;
 }

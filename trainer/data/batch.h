@@ -70,8 +70,8 @@ struct feed *feed_create(struct device *dev, const struct model_shape *shape, bo
 void feed_destroy(struct feed *feed);
 
 /*
- * The same batch with arrays in the device's memory, valid until the next call. With discrete memory `batch` may be
- * filled again as soon as this returns; otherwise `batch` itself is returned.
+ * The same batch, which has the feed's `most`, with arrays in the device's memory, valid until the next call. With
+ * discrete memory `batch` may be filled again as soon as this returns; otherwise `batch` itself is returned.
  */
 const struct batch *feed_batch(struct feed *feed, const struct batch *batch);
 

@@ -9,7 +9,7 @@
 #define WINDOW         1024
 
 /* Where a sample begins. */
-struct text_place {
+struct walk_place {
     uint64_t document, sequence;
     uint64_t token; /* in the data */
     int inside;     /* tokens of `sequence` before it */
@@ -23,7 +23,7 @@ struct packing {
     uint64_t seed, samples;
     uint32_t site;
 
-    struct text_place *landmarks; /* [samples / stride, rounded up, of MOST_LANDMARKS] sample i * stride */
+    struct walk_place *landmarks; /* [samples / stride, rounded up, of MOST_LANDMARKS] sample i * stride */
     uint64_t stride;
 };
 
@@ -32,7 +32,7 @@ struct packing {
 /* A position in the sentences, with the part of the index around it, so that the index is read in chunks. */
 struct text_walk {
     const struct packing *packing;
-    struct text_place at;
+    struct walk_place at;
     uint64_t end; /* sequence after the document's last */
 
     uint64_t lengths_first, boundaries_first;
@@ -72,7 +72,7 @@ static int enter_document(struct text_walk *w, uint64_t document, struct error *
     return 0;
 }
 
-static int walk_start(struct text_walk *w, const struct packing *packing, struct text_place place, struct error *err)
+static int walk_start(struct text_walk *w, const struct packing *packing, struct walk_place place, struct error *err)
 {
     w->packing = packing;
     w->at = place;
@@ -178,7 +178,7 @@ static int fill_breaks(struct text_walk *w, int target, struct packed *packed, i
 static int take_sample(struct text_walk *w, uint64_t p, struct packed *packed, int *breaks, struct error *err)
 {
     const int most = w->packing->most;
-    struct text_place begin = w->at;
+    struct walk_place begin = w->at;
     int left;
 
     if (fill_breaks(w, target_length(w->packing, p), packed, breaks, err) < 0 ||
@@ -200,7 +200,7 @@ static int take_sample(struct text_walk *w, uint64_t p, struct packed *packed, i
 
 /* ---- landmarks --------------------------------------------------------------------------------------------------- */
 
-static void add_landmark(struct packing *packing, struct text_place place)
+static void add_landmark(struct packing *packing, struct walk_place place)
 {
     uint64_t count = packing->samples / packing->stride;
 
@@ -226,7 +226,7 @@ static int pack_all(struct packing *packing, struct error *err)
         error_errno(err, CODE_IO, "no memory to pack samples");
         goto done;
     }
-    if (walk_start(&walk, packing, (struct text_place){0}, err) < 0)
+    if (walk_start(&walk, packing, (struct walk_place){0}, err) < 0)
         goto done;
     while ((found = find_sample(&walk, err)) > 0) {
         struct packed packed;
