@@ -57,7 +57,7 @@ static pid_t pids[RANKS];
 static struct error interruption;
 static atomic_bool interrupted;
 static struct watchdog *watchdog;
-static struct recorder_slot comm;
+static int comm;
 
 static void interrupt(const struct error *err)
 {
@@ -75,7 +75,7 @@ static void enter(const char *what, bool wait)
 {
     struct record_op op;
 
-    recorder_enter(&op, &comm, RECORD_REDUCE_SCATTER, -1, what, "gradients");
+    recorder_enter(&op, comm, RECORD_REDUCE_SCATTER, -1, what, "gradients");
     if (wait)
         recorder_wait_begin(&op);
     else

@@ -122,9 +122,9 @@ struct record_op comm_record_enter(struct comm *comm, enum record_kind kind, int
     struct record_op op = {0};
 
     if (comm->size > 1) {
-        if (recorder_must_add_comm(&comm->recorded))
+        if (recorder_must_add_comm(comm->recorded))
             add_to_recorder(comm);
-        recorder_enter(&op, &comm->recorded, kind, peer < 0 ? -1 : comm_world_rank(comm, peer), comm->purpose_unit,
+        recorder_enter(&op, comm->recorded, kind, peer < 0 ? -1 : comm_world_rank(comm, peer), comm->purpose_unit,
                        comm->purpose_data);
     }
     comm->purpose_unit = comm->purpose_data = NULL;

@@ -37,7 +37,7 @@ struct comm {
     int *members; /* [size] ranks of the world; NULL for the world, for a group of one, which is not recorded, and where
                      host has them */
     const char *purpose_unit, *purpose_data; /* of the next operation */
-    struct recorder_slot recorded;
+    int recorded;                            /* recorder_add_comm */
 };
 
 struct comm_request {

@@ -6,7 +6,6 @@
 
 static struct {
     struct record_file *file; /* NULL: nothing is recorded */
-    uint64_t id;
     struct flight_record now; /* the file's content; only this thread changes it */
 } recorder;
 
@@ -42,7 +41,6 @@ struct record_file *recorder_start(struct error *err)
     recorder.file = record_create(err);
     if (!recorder.file)
         return NULL;
-    recorder.id++;
     memset(&recorder.now, 0, sizeof recorder.now);
     recorder.now.last_change = recorder_now();
     recorder_phase("starting");
@@ -112,27 +110,25 @@ static void fill_members(struct record_comm *c, const int *members, int size)
     }
 }
 
-bool recorder_must_add_comm(const struct recorder_slot *comm)
+bool recorder_must_add_comm(int comm)
 {
-    return recorder.file && comm->recorder != recorder.id;
+    return recorder.file && comm == 0;
 }
 
-static struct record_comm *find_comm(const struct recorder_slot *comm)
+static struct record_comm *find_comm(int comm)
 {
-    if (!recorder.file || comm->recorder != recorder.id || comm->slot < 0)
-        return NULL;
-    return &recorder.now.comms[comm->slot];
+    return recorder.file && comm > 0 ? &recorder.now.comms[comm - 1] : NULL;
 }
 
-void recorder_add_comm(struct recorder_slot *comm, const char *name, const int *members, int size)
+void recorder_add_comm(int *comm, const char *name, const int *members, int size)
 {
     struct record_comm *c;
     int slot = 0;
 
     while (slot < RECORD_COMMS && recorder.now.comms[slot].id != 0)
         slot++;
-    *comm = (struct recorder_slot){.recorder = recorder.id, .slot = slot < RECORD_COMMS ? slot : -1};
-    c = find_comm(comm);
+    *comm = slot < RECORD_COMMS ? slot + 1 : -1;
+    c = find_comm(*comm);
     if (!c)
         return;
     memset(c, 0, sizeof *c);
@@ -143,15 +139,15 @@ void recorder_add_comm(struct recorder_slot *comm, const char *name, const int *
     write_parts(c, sizeof *c, NULL, 0);
 }
 
-void recorder_remove_comm(struct recorder_slot *comm)
+void recorder_remove_comm(int *comm)
 {
-    struct record_comm *c = find_comm(comm);
+    struct record_comm *c = find_comm(*comm);
 
     if (c) {
         memset(c, 0, sizeof *c);
         write_parts(c, sizeof *c, NULL, 0);
     }
-    *comm = (struct recorder_slot){0};
+    *comm = 0;
 }
 
 /* ---- operations ---- */
@@ -192,8 +188,7 @@ static void append_word(char text[static RECORD_TEXT_SIZE], const char *word)
     memccpy(text + at, word, 0, RECORD_TEXT_SIZE - 1 - at);
 }
 
-void recorder_enter(struct record_op *op, const struct recorder_slot *comm, enum record_kind kind, int peer,
-                    const char *unit, const char *data)
+void recorder_enter(struct record_op *op, int comm, enum record_kind kind, int peer, const char *unit, const char *data)
 {
     struct record_comm *c = find_comm(comm);
     struct record_op *place;
@@ -206,7 +201,7 @@ void recorder_enter(struct record_op *op, const struct recorder_slot *comm, enum
     op->sequence = count_operation(c, kind, peer);
     op->entered = recorder.now.last_change = recorder_now();
     op->kind = kind;
-    op->comm = comm->slot;
+    op->comm = comm - 1;
     op->peer = record_is_message(kind) ? peer : -1;
     append_word(op->purpose, unit);
     append_word(op->purpose, data);

@@ -39,18 +39,13 @@ void recorder_ending(void);
 
 /* ---- for trainer/comm -------------------------------------------------------------------------------------------- */
 
-/* A communicator's place in the record; {0} before the first operation. */
-struct recorder_slot {
-    uint64_t recorder; /* number of the recorder that knows it: a process may start several, one after the other */
-    int slot;
-};
-
-/* Registers the communicator; members are ranks of the world, in its order. */
-void recorder_add_comm(struct recorder_slot *comm, const char *name, const int *members, int size);
-void recorder_remove_comm(struct recorder_slot *comm);
+/* Registers a communicator; members are ranks of the world, in its order. *comm is its number in the record: 0 if it is
+ * not registered, below 0 if the record is full. */
+void recorder_add_comm(int *comm, const char *name, const int *members, int size);
+void recorder_remove_comm(int *comm);
 
 /* True if the communicator must be registered first. */
-bool recorder_must_add_comm(const struct recorder_slot *comm);
+bool recorder_must_add_comm(int comm);
 
 /*
  * Records the start of an operation in *op, for the two calls below. peer: a rank of the world, for sends and receives.
@@ -58,8 +53,8 @@ bool recorder_must_add_comm(const struct recorder_slot *comm);
  * gradients". Only recorder_wait_begin records that a wait begins. So if the start of an operation hangs, this rank's
  * watchdog raises no alarm; the watchdog of a rank that waits for this rank does.
  */
-void recorder_enter(struct record_op *op, const struct recorder_slot *comm, enum record_kind kind, int peer,
-                    const char *unit, const char *data);
+void recorder_enter(struct record_op *op, int comm, enum record_kind kind, int peer, const char *unit,
+                    const char *data);
 void recorder_wait_begin(const struct record_op *op); /* the rank begins to wait for it */
 void recorder_leave(const struct record_op *op);      /* the wait has ended, also by failure; or the start failed */
 
