@@ -30,7 +30,8 @@ sources_indexed=(common/crc32c.c common/error.c common/io.c trainer/data/indexed
 sources_topology=(common/error.c common/mesh.c common/model_shape.c common/text.c
     plan/place.c plan/place_divide.c plan/place_search.c plan/place_seats.c
     plan/hostlist.c srun-plugin/place/topology.c)
-sources_json_text=(common/error.c common/foreign/foreign_json.c common/text.c trainer/data/json_text.c)
+sources_json_text=(common/error.c common/foreign/foreign_json.c common/text.c tokenizer/token_table.c
+    trainer/data/json_text.c)
 sources_tokenizer=(common/crc32c.c common/error.c common/foreign/foreign_json.c common/io.c common/text.c tokenizer/*.c)
 libraries='jansson libconfig libisal libpcre2-8 libutf8proc'
 

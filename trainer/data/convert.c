@@ -169,7 +169,7 @@ static bool is_same_file(const char *text, const struct stat *own)
 /* Fails if a file of the set would overwrite an input text. */
 static int refuse_own_texts(const struct text_inputs *texts, const char *prefix, struct error *err)
 {
-    static const char *const ends[] = {".bin", ".bin.tmp", ".idx.tmp", ".documents.tmp"};
+    static const char *const ends[] = {".bin", ".bin.tmp", ".idx.tmp"};
     char path[PATH_MAX + 16];
     struct stat own;
 

@@ -20,10 +20,12 @@ struct data_output {
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 
+#define LAST (1u << 31) /* until the commit, in the length of a document's last sequence */
+
 struct indexed_writer {
     struct data_output bin, idx; /* idx has the header, then lengths as sequences end */
-    FILE *boundaries;            /* the table of documents, in a file without a name until the lengths are complete */
     uint64_t sequence;           /* tokens of the current sequence */
+    uint32_t length;             /* of the sequence before it in the same document, which is not in idx yet; 0: none */
     uint64_t first_of_document;  /* the current document's first sequence */
     struct indexed_facts facts;
     char folder[PATH_MAX]; /* of the tokenizer; "" if it was there before */
@@ -81,26 +83,6 @@ static int put_header(FILE *stream, const struct indexed_facts *facts)
     return put_number(stream, facts->documents + 1, 8);
 }
 
-/* A file without a name, where the set is: /tmp may have less room. */
-static FILE *open_nameless(const char *prefix, struct error *err)
-{
-    char path[PATH_MAX];
-    int fd;
-    FILE *stream;
-
-    snprintf(path, sizeof path, "%s.documents.tmp", prefix);
-    fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        unlink(path);
-    stream = fd < 0 ? NULL : fdopen(fd, "w+");
-    if (!stream) {
-        error_errno(err, CODE_IO, "cannot create %s", path);
-        if (fd >= 0)
-            close(fd);
-    }
-    return stream;
-}
-
 const char *indexed_tokenizer(const char *prefix, char folder[PATH_MAX])
 {
     return snprintf(folder, PATH_MAX, "%s.tokenizer", prefix) < PATH_MAX && access(folder, F_OK) == 0 ? folder
@@ -142,7 +124,7 @@ struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_ty
     if (!w)
         return NULL;
     w->facts.type = type;
-    if (strlen(prefix) + sizeof ".documents.tmp" > PATH_MAX) {
+    if (strlen(prefix) + sizeof ".tokenizer.tmp" > PATH_MAX) {
         error_set(err, CODE_USAGE, "%.200s...: this prefix is too long", prefix);
         goto fail;
     }
@@ -151,10 +133,7 @@ struct indexed_writer *indexed_writer_create(const char *prefix, enum indexed_ty
     if (output_open(&w->bin, prefix, ".bin", err) < 0 || output_open(&w->idx, prefix, ".idx", err) < 0 ||
         refuse_files(w, killed, err) < 0 || save_tokenizer(w, prefix, tokenizer ? tokenizer : "bytes", err) < 0)
         goto fail;
-    w->boundaries = open_nameless(prefix, err);
-    if (!w->boundaries)
-        goto fail;
-    if (put_header(w->idx.stream, &w->facts) < 0 || put_number(w->boundaries, 0, 8) < 0) {
+    if (put_header(w->idx.stream, &w->facts) < 0) {
         output_fail(&w->idx, err);
         goto fail;
     }
@@ -182,21 +161,29 @@ void indexed_writer_destroy(struct indexed_writer *w)
         tokenizer_remove(w->folder, NULL);
     output_close(&w->bin, w->committed);
     output_close(&w->idx, w->committed);
-    if (w->boundaries)
-        fclose(w->boundaries);
     free(w);
+}
+
+/* Writes the length that is not in idx yet. */
+static int flush_length(struct indexed_writer *w, uint32_t flag, struct error *err)
+{
+    if (w->length > 0 && put_number(w->idx.stream, w->length | flag, 4) < 0)
+        return output_fail(&w->idx, err);
+    w->length = 0;
+    return 0;
 }
 
 int indexed_writer_end_sequence(struct indexed_writer *w, struct error *err)
 {
     if (w->sequence == 0)
         return 0;
-    if (put_number(w->idx.stream, w->sequence, 4) < 0)
-        return output_fail(&w->idx, err);
+    if (flush_length(w, 0, err) < 0)
+        return -1;
     if (w->sequence > w->facts.longest)
         w->facts.longest = w->sequence;
     w->facts.tokens += w->sequence;
     w->facts.sequences++;
+    w->length = (uint32_t)w->sequence;
     w->sequence = 0;
     return 0;
 }
@@ -225,10 +212,10 @@ int indexed_writer_end_document(struct indexed_writer *w, struct error *err)
 {
     if (indexed_writer_end_sequence(w, err) < 0)
         return -1;
-    if (w->facts.sequences == w->first_of_document)
+    if (w->length == 0)
         return 0;
-    if (put_number(w->boundaries, w->facts.sequences, 8) < 0)
-        return output_fail(&w->idx, err);
+    if (flush_length(w, LAST, err) < 0)
+        return -1;
     if (w->facts.sequences - w->first_of_document > w->facts.longest_document)
         w->facts.longest_document = w->facts.sequences - w->first_of_document;
     w->first_of_document = w->facts.sequences;
@@ -238,41 +225,23 @@ int indexed_writer_end_document(struct indexed_writer *w, struct error *err)
 
 /* ---- moving the end to another set ------------------------------------------------------------------------------- */
 
-/* Reads a writer's index from its beginning. */
-struct index_cursor {
-    FILE *lengths, *boundaries;
-    uint64_t sequence, boundary; /* the next sequence; the first of the next document */
-};
-
-static int get_value(FILE *stream, uint64_t *value, size_t bytes)
+/* The index can be read from its beginning, and the tokens from their file. */
+static int begin_reading(struct indexed_writer *w, struct error *err)
 {
-    *value = 0;
-    if (fread(value, bytes, 1, stream) != 1)
-        return -1;
-    *value = le64toh(*value);
-    return 0;
-}
-
-static int cursor_begin(struct index_cursor *cursor, struct indexed_writer *w, struct error *err)
-{
-    *cursor = (struct index_cursor){.lengths = w->idx.stream, .boundaries = w->boundaries};
     if (fflush(w->bin.stream) == EOF)
         return output_fail(&w->bin, err);
-    if (fseeko(cursor->lengths, INDEXED_HEADER_SIZE, SEEK_SET) < 0 || fseeko(cursor->boundaries, 8, SEEK_SET) < 0 ||
-        get_value(cursor->boundaries, &cursor->boundary, 8) < 0)
-        return output_fail(&w->idx, err);
-    return 0;
+    return fseeko(w->idx.stream, INDEXED_HEADER_SIZE, SEEK_SET) < 0 ? output_fail(&w->idx, err) : 0;
 }
 
 /* The next sequence; *last if it is its document's last. */
-static int cursor_next(struct index_cursor *cursor, uint64_t *length, bool *last)
+static int next_sequence(struct indexed_writer *w, uint64_t *length, bool *last, struct error *err)
 {
-    if (get_value(cursor->lengths, length, 4) < 0)
-        return -1;
-    *last = ++cursor->sequence == cursor->boundary;
-    if (*last)
-        get_value(cursor->boundaries, &cursor->boundary, 8); /* there is none after the last document */
-    return 0;
+    uint32_t value = 0;
+    bool found = fread(&value, sizeof value, 1, w->idx.stream) == 1;
+
+    *length = le32toh(value) & ~LAST;
+    *last = le32toh(value) & LAST;
+    return found ? 0 : output_fail(&w->idx, err);
 }
 
 static void count_sequence(struct indexed_facts *facts, uint64_t *in_document, uint64_t length)
@@ -313,27 +282,23 @@ static int cut_files(struct indexed_writer *w, const struct indexed_facts *facts
 
     if (fseeko(w->bin.stream, tokens, SEEK_SET) < 0 || ftruncate(fileno(w->bin.stream), tokens) < 0)
         return output_fail(&w->bin, err);
-    if (fseeko(w->idx.stream, lengths - 4, SEEK_SET) < 0 || put_number(w->idx.stream, last, 4) < 0 ||
-        fflush(w->idx.stream) == EOF || ftruncate(fileno(w->idx.stream), lengths) < 0 ||
-        fseeko(w->boundaries, 8 * (off_t)facts->documents, SEEK_SET) < 0 ||
-        put_number(w->boundaries, facts->sequences, 8) < 0 || fflush(w->boundaries) == EOF ||
-        ftruncate(fileno(w->boundaries), 8 * (off_t)facts->documents + 8) < 0)
+    if (fseeko(w->idx.stream, lengths - 4, SEEK_SET) < 0 || put_number(w->idx.stream, last | LAST, 4) < 0 ||
+        fflush(w->idx.stream) == EOF || ftruncate(fileno(w->idx.stream), lengths) < 0)
         return output_fail(&w->idx, err);
     return 0;
 }
 
 int indexed_writer_find(struct indexed_writer *w, uint64_t document, uint64_t *position, struct error *err)
 {
-    struct index_cursor cursor;
     uint64_t documents = 0, length;
     bool last;
 
     *position = 0;
-    if (cursor_begin(&cursor, w, err) < 0)
+    if (begin_reading(w, err) < 0)
         return -1;
     for (uint64_t i = 0; i < w->facts.sequences && documents < document; i++) {
-        if (cursor_next(&cursor, &length, &last) < 0)
-            return output_fail(&w->idx, err);
+        if (next_sequence(w, &length, &last, err) < 0)
+            return -1;
         *position += length;
         documents += last;
     }
@@ -343,17 +308,16 @@ int indexed_writer_find(struct indexed_writer *w, uint64_t document, uint64_t *p
 int indexed_writer_move(struct indexed_writer *w, uint64_t position, struct indexed_writer *rest, struct error *err)
 {
     struct indexed_facts kept = {.type = w->facts.type};
-    struct index_cursor cursor;
     uint64_t at = 0, in_document = 0, cut = 0, length;
     bool last;
 
-    if (cursor_begin(&cursor, w, err) < 0)
+    if (begin_reading(w, err) < 0)
         return -1;
     for (uint64_t i = 0; i < w->facts.sequences; i++, at += length) {
         uint64_t here;
 
-        if (cursor_next(&cursor, &length, &last) < 0)
-            return output_fail(&w->idx, err);
+        if (next_sequence(w, &length, &last, err) < 0)
+            return -1;
         here = at >= position ? 0 : position - at < length ? position - at : length; /* stays */
         if (here > 0) {
             count_sequence(&kept, &in_document, here);
@@ -377,44 +341,34 @@ int indexed_writer_move(struct indexed_writer *w, uint64_t position, struct inde
 
 /* ---- the commit -------------------------------------------------------------------------------------------------- */
 
-/* Appends the offset of each sequence, from the lengths. */
-static int append_offsets(struct indexed_writer *w)
+/* Appends the offset of each sequence or, after that, the boundaries of documents, and takes LAST out of the lengths. */
+static int append_table(struct indexed_writer *w, bool boundaries)
 {
     const uint64_t width = indexed_width(w->facts.type);
-    int32_t lengths[4096];
-    uint64_t offset = 0;
-    off_t at = INDEXED_HEADER_SIZE;
+    uint32_t lengths[4096];
+    uint64_t offset = 0, count;
+    int result = boundaries ? put_number(w->idx.stream, 0, 8) : 0;
 
-    if (fflush(w->idx.stream) == EOF)
-        return -1;
-    for (uint64_t left = w->facts.sequences; left > 0;) {
-        size_t count = left < 4096 ? (size_t)left : 4096;
+    for (uint64_t first = 0; first < w->facts.sequences && result == 0; first += count) {
+        off_t at = INDEXED_HEADER_SIZE + 4 * (off_t)first;
 
+        count = w->facts.sequences - first < 4096 ? w->facts.sequences - first : 4096;
         if (io_read_at(fileno(w->idx.stream), lengths, 4 * count, at) != (ssize_t)(4 * count))
             return -1;
-        for (size_t i = 0; i < count; i++) {
-            if (put_number(w->idx.stream, offset, 8) < 0)
-                return -1;
-            offset += width * le32toh((uint32_t)lengths[i]);
+        for (uint64_t i = 0; i < count && result == 0; i++) {
+            uint32_t length = le32toh(lengths[i]);
+
+            if (!boundaries)
+                result = put_number(w->idx.stream, offset, 8);
+            else if (length & LAST)
+                result = put_number(w->idx.stream, first + i + 1, 8);
+            offset += width * (length & ~LAST);
+            lengths[i] = htole32(length & ~LAST);
         }
-        at += 4 * (off_t)count;
-        left -= count;
-    }
-    return 0;
-}
-
-static int append_all(FILE *to, FILE *from)
-{
-    char bytes[16384];
-    size_t got;
-
-    if (fflush(from) == EOF)
-        return -1;
-    rewind(from);
-    while ((got = fread(bytes, 1, sizeof bytes, from)) > 0)
-        if (fwrite(bytes, 1, got, to) != got)
+        if (boundaries && pwrite(fileno(w->idx.stream), lengths, 4 * count, at) != (ssize_t)(4 * count))
             return -1;
-    return ferror(from) ? -1 : 0;
+    }
+    return result;
 }
 
 static int output_sync(const struct data_output *out, struct error *err)
@@ -435,9 +389,8 @@ int indexed_writer_commit(struct indexed_writer *w, struct error *err)
 {
     if (w->facts.documents == 0 || w->sequence > 0)
         return error_set(err, CODE_INTERNAL, "%s: committed without a document, or within one", w->idx.path);
-    if (fseeko(w->idx.stream, 0, SEEK_END) < 0 || append_offsets(w) < 0 ||
-        append_all(w->idx.stream, w->boundaries) < 0 || fseek(w->idx.stream, 0, SEEK_SET) < 0 ||
-        put_header(w->idx.stream, &w->facts) < 0)
+    if (fflush(w->idx.stream) == EOF || fseeko(w->idx.stream, 0, SEEK_END) < 0 || append_table(w, false) < 0 ||
+        append_table(w, true) < 0 || fseek(w->idx.stream, 0, SEEK_SET) < 0 || put_header(w->idx.stream, &w->facts) < 0)
         return output_fail(&w->idx, err);
     if (output_sync(&w->bin, err) < 0 || output_sync(&w->idx, err) < 0 || output_rename(&w->bin, err) < 0 ||
         output_rename(&w->idx, err) < 0)
