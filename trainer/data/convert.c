@@ -224,7 +224,7 @@ static int move_percent(struct conversion *c, struct error *err)
     if (valid == 0 || valid >= tokens)
         return error_set(err, CODE_DATA, "%g percent of %" PRIu64 " tokens leaves nothing for %s; give more text",
                          percent, tokens, valid ? "training" : "validation");
-    return indexed_writer_move(c->sets[0], tokens - valid, c->sets[1], err);
+    return indexed_writer_move(c->sets[0], UINT64_MAX, tokens - valid, c->sets[1], err);
 }
 
 /* Moves documents to the second set and from there to the third, since only the end of a set can be moved. */
@@ -233,7 +233,7 @@ static int move_split(struct conversion *c, struct error *err)
     const double *weights = c->convert->split;
     const double sum = weights[0] + weights[1] + weights[2];
     const uint64_t documents = indexed_writer_facts(c->sets[0]).documents;
-    uint64_t begins[CONVERT_SETS + 1] = {0}, position;
+    uint64_t begins[CONVERT_SETS + 1] = {0};
     double before = 0;
     int set = 0;
 
@@ -248,8 +248,7 @@ static int move_split(struct conversion *c, struct error *err)
                              weights[0], weights[1], weights[2], documents, documents == 1 ? "" : "s",
                              c->converted->sets[i].prefix);
     for (int i = 1; i < set; i++)
-        if (indexed_writer_find(c->sets[i - 1], begins[i] - begins[i - 1], &position, err) < 0 ||
-            indexed_writer_move(c->sets[i - 1], position, c->sets[i], err) < 0)
+        if (indexed_writer_move(c->sets[i - 1], begins[i] - begins[i - 1], UINT64_MAX, c->sets[i], err) < 0)
             return -1;
     return 0;
 }

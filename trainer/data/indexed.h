@@ -128,14 +128,12 @@ int indexed_writer_end_sequence(struct indexed_writer *writer, struct error *err
 /* Ends the current document and its last sequence. Does nothing if it has no tokens. */
 int indexed_writer_end_document(struct indexed_writer *writer, struct error *err);
 
-/* The position of the first token of a document, or, for the number of documents, that of the end. */
-int indexed_writer_find(struct indexed_writer *writer, uint64_t document, uint64_t *position, struct error *err);
-
 /*
- * Moves all tokens from `position` on to `rest`, an empty writer of the same type. A sequence that reaches over the
- * position is cut: its document ends in this set and continues in the other. All documents must be ended.
+ * Keeps the first `documents` documents, and of these the first `tokens` tokens; moves the rest to an empty writer of the
+ * same type. A sequence that is cut ends its document in this set and continues in the other. All documents must be
+ * ended.
  */
-int indexed_writer_move(struct indexed_writer *writer, uint64_t position, struct indexed_writer *rest,
+int indexed_writer_move(struct indexed_writer *writer, uint64_t documents, uint64_t tokens, struct indexed_writer *rest,
                         struct error *err);
 
 /* All documents must be ended, and there must be at least one. After this, only facts and destroy may be called. */

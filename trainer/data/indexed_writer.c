@@ -225,14 +225,6 @@ int indexed_writer_end_document(struct indexed_writer *w, struct error *err)
 
 /* ---- moving the end to another set ------------------------------------------------------------------------------- */
 
-/* The index can be read from its beginning, and the tokens from their file. */
-static int begin_reading(struct indexed_writer *w, struct error *err)
-{
-    if (fflush(w->bin.stream) == EOF)
-        return output_fail(&w->bin, err);
-    return fseeko(w->idx.stream, INDEXED_HEADER_SIZE, SEEK_SET) < 0 ? output_fail(&w->idx, err) : 0;
-}
-
 /* The next sequence; *last if it is its document's last. */
 static int next_sequence(struct indexed_writer *w, uint64_t *length, bool *last, struct error *err)
 {
@@ -288,37 +280,25 @@ static int cut_files(struct indexed_writer *w, const struct indexed_facts *facts
     return 0;
 }
 
-int indexed_writer_find(struct indexed_writer *w, uint64_t document, uint64_t *position, struct error *err)
-{
-    uint64_t documents = 0, length;
-    bool last;
-
-    *position = 0;
-    if (begin_reading(w, err) < 0)
-        return -1;
-    for (uint64_t i = 0; i < w->facts.sequences && documents < document; i++) {
-        if (next_sequence(w, &length, &last, err) < 0)
-            return -1;
-        *position += length;
-        documents += last;
-    }
-    return 0;
-}
-
-int indexed_writer_move(struct indexed_writer *w, uint64_t position, struct indexed_writer *rest, struct error *err)
+int indexed_writer_move(struct indexed_writer *w, uint64_t documents, uint64_t tokens, struct indexed_writer *rest,
+                        struct error *err)
 {
     struct indexed_facts kept = {.type = w->facts.type};
     uint64_t at = 0, in_document = 0, cut = 0, length;
     bool last;
 
-    if (begin_reading(w, err) < 0)
-        return -1;
+    if (fflush(w->bin.stream) == EOF)
+        return output_fail(&w->bin, err);
+    if (fseeko(w->idx.stream, INDEXED_HEADER_SIZE, SEEK_SET) < 0)
+        return output_fail(&w->idx, err);
     for (uint64_t i = 0; i < w->facts.sequences; i++, at += length) {
         uint64_t here;
 
         if (next_sequence(w, &length, &last, err) < 0)
             return -1;
-        here = at >= position ? 0 : position - at < length ? position - at : length; /* stays */
+        here = kept.documents == documents || at >= tokens ? 0
+               : tokens - at < length                      ? tokens - at
+                                                           : length; /* stays */
         if (here > 0) {
             count_sequence(&kept, &in_document, here);
             cut = here;
