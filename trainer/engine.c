@@ -44,11 +44,11 @@ static int open_data(struct engine *e, struct error *err)
     long most = rank_config_most_samples(job, &e->mesh);
 
     recorder_phase("opening its data");
-    e->train = blend_create_train(job, err);
+    e->train = blend_create(job, true, err);
     if (!e->train)
         return -1;
     if (job->data.valid[0]) {
-        e->valid = blend_create_valid(job, err);
+        e->valid = blend_create(job, false, err);
         if (!e->valid || check_validation(e, err) < 0)
             return -1;
     }

@@ -39,7 +39,7 @@ static int write_sample(FILE *file, const struct batch *batch, long index)
 
 static int write_batch(const struct job *job, bool train, long count, const char *path)
 {
-    struct blend *samples = train ? blend_create_train(job, &err) : blend_create_valid(job, &err);
+    struct blend *samples = blend_create(job, train, &err);
     struct batch *batch = samples ? batch_create(&job->model, job->data.reset == RESET_DOCUMENT, count, &err) : NULL;
     FILE *file = fopen(path, "w");
     int result = -1;

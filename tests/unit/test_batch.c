@@ -88,7 +88,7 @@ static void check_batches(enum model_kind kind, bool train)
 {
     struct job job = job_of(kind);
     struct error err;
-    struct blend *source = train ? blend_create_train(&job, &err) : blend_create_valid(&job, &err);
+    struct blend *source = blend_create(&job, train, &err);
     struct batch *batch = batch_create(&job.model, false, MOST, &err);
 
     assert_true(source && batch);
@@ -136,7 +136,7 @@ static void a_gpt_does_not_see_sentences(void **state)
         struct blend *source;
 
         write_set(sentences);
-        source = blend_create_train(&job, &err);
+        source = blend_create(&job, true, &err);
         batches[sentences] = batch_create(&job.model, false, MOST, &err);
         assert_true(source && batches[sentences]);
         assert_int_equal(batch_read(batches[sentences], source, 100, MOST, &err), 0);
@@ -159,7 +159,7 @@ static void the_first_bad_sample_is_reported(void **state)
     (void)state;
     job.model.vocab = 200;
     write_set(true);
-    source = blend_create_valid(&job, &err);
+    source = blend_create(&job, false, &err);
     batch = batch_create(&job.model, false, MOST, &err);
     assert_true(source && batch);
     for (int repeat = 0; repeat < 50; repeat++) {
@@ -199,7 +199,7 @@ static void empty_samples_teach_nothing(void **state)
     for (enum model_kind kind = MODEL_GPT; kind <= MODEL_BERT; kind++) {
         struct job job = job_of(kind);
         struct error err;
-        struct blend *source = blend_create_train(&job, &err);
+        struct blend *source = blend_create(&job, true, &err);
         struct batch *batch = batch_create(&job.model, false, MOST, &err);
         long predicted;
 

@@ -93,7 +93,7 @@ static void every_number_of_ranks_reads_the_same_run(void **state)
         struct blend *data[5];
 
         for (int rank = 0; rank < worlds[w]; rank++) {
-            data[rank] = blend_create_train(&job, NULL);
+            data[rank] = blend_create(&job, true, NULL);
             assert_non_null(data[rank]);
         }
         read_run(data, worlds[w], 0, w ? again : first);
@@ -111,7 +111,7 @@ static void every_number_of_ranks_reads_the_same_run(void **state)
 static void each_set_has_its_own_order_and_epochs(void **state)
 {
     struct job job = job_of(BLEND);
-    struct blend *blend = blend_create_train(&job, NULL);
+    struct blend *blend = blend_create(&job, true, NULL);
     uint64_t numbers[SETS] = {0};
     int orders_agree = 0, order[SETS][SAMPLES];
 
@@ -151,7 +151,7 @@ static void each_set_has_its_own_order_and_epochs(void **state)
 static void one_set_is_read_as_it_always_was(void **state)
 {
     struct job job = job_of("test_blend_a");
-    struct blend *train = blend_create_train(&job, NULL), *valid = blend_create_valid(&job, NULL);
+    struct blend *train = blend_create(&job, true, NULL), *valid = blend_create(&job, false, NULL);
     struct samples *samples = samples_create(&job, "test_blend_a", true, 1234, NULL);
 
     (void)state;
@@ -179,7 +179,7 @@ static void a_set_that_cannot_be_read_is_named(void **state)
     struct error err;
 
     (void)state;
-    assert_null(blend_create_train(&job, &err));
+    assert_null(blend_create(&job, true, &err));
     assert_int_equal(err.code, CODE_DATA);
     assert_non_null(strstr(err.text, "test_blend_none.idx"));
 }
@@ -188,7 +188,7 @@ static void a_set_that_cannot_be_read_is_named(void **state)
 static int compare_sets(const char *text, const char *data, struct error *err)
 {
     struct job job = job_of(data);
-    struct blend *blend = blend_create_train(&job, NULL);
+    struct blend *blend = blend_create(&job, true, NULL);
     int result;
 
     assert_non_null(blend);
@@ -200,7 +200,7 @@ static int compare_sets(const char *text, const char *data, struct error *err)
 static char *record_sets(const char *text, const char *data)
 {
     struct job job = job_of(data);
-    struct blend *train = blend_create_train(&job, NULL), *valid = blend_create_valid(&job, NULL);
+    struct blend *train = blend_create(&job, true, NULL), *valid = blend_create(&job, false, NULL);
     char *recorded;
 
     assert_true(train && valid);

@@ -186,7 +186,7 @@ static void batches_hold_the_documents(void **state)
 
     (void)state;
     make_set(3);
-    blend = blend_create_valid(&job, &err);
+    blend = blend_create(&job, false, &err);
     assert_true(blend && batch);
     assert_int_equal(batch_read(batch, blend, 40, MOST - 1, &err), 0);
     for (int i = 0; i < MOST - 1; i++) {
@@ -226,7 +226,7 @@ static void in_a_blend_each_set_has_its_own_documents(void **state)
     make_set_at(PREFIX, 5);
     sets[0] = set;
     snprintf(job.data.valid, sizeof job.data.valid, "0.7 %s 0.3 %s", PREFIX, OTHER);
-    blend = blend_create_valid(&job, &err);
+    blend = blend_create(&job, false, &err);
     assert_true(blend && batch);
     for (uint64_t first = 0; first < 3 * MOST; first += MOST) {
         assert_int_equal(batch_read(batch, blend, first, MOST, &err), 0);

@@ -15,12 +15,12 @@ struct blend {
     struct apportion *apportion;
 };
 
-static struct blend *create_blend(const struct job *job, const char *text, bool train, struct error *err)
+struct blend *blend_create(const struct job *job, bool train, struct error *err)
 {
     struct blend *blend = error_calloc(1, sizeof *blend, err);
     double parts[JOB_SETS_MOST];
 
-    if (!blend || job_data_parse(&blend->data, text, err) < 0)
+    if (!blend || job_data_parse(&blend->data, train ? job->data.train : job->data.valid, err) < 0)
         goto fail;
     for (int i = 0; i < blend->data.count; i++) {
         const char *prefix = blend->data.sets[i].prefix;
@@ -37,16 +37,6 @@ static struct blend *create_blend(const struct job *job, const char *text, bool 
 fail:
     blend_destroy(blend);
     return NULL;
-}
-
-struct blend *blend_create_train(const struct job *job, struct error *err)
-{
-    return create_blend(job, job->data.train, true, err);
-}
-
-struct blend *blend_create_valid(const struct job *job, struct error *err)
-{
-    return create_blend(job, job->data.valid, false, err);
 }
 
 void blend_destroy(struct blend *blend)

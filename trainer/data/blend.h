@@ -12,6 +12,7 @@
 #ifndef MUSTER_TRAINER_DATA_BLEND_H
 #define MUSTER_TRAINER_DATA_BLEND_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -21,8 +22,7 @@
 struct blend;
 
 /* The data sets of data.train, or of data.valid, which the job must have set. Errors are those of samples.h. */
-struct blend *blend_create_train(const struct job *job, struct error *err);
-struct blend *blend_create_valid(const struct job *job, struct error *err);
+struct blend *blend_create(const struct job *job, bool train, struct error *err);
 void blend_destroy(struct blend *blend);
 
 /* A set of the blend. */

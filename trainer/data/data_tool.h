@@ -17,7 +17,7 @@ int data_decode(int argc, char **argv);
 int data_merge(int argc, char **argv);
 int data_train_tokenizer(int argc, char **argv);
 
-/* ---- data_inspect.c ---------------------------------------------------------------------------------------------- */
+/* ---- data_sets.c ------------------------------------------------------------------------------------------------- */
 
 struct indexed_facts;
 
