@@ -1,5 +1,5 @@
-/* sentencepiece_shim.cc - the only C++ of this folder: libsentencepiece behind sentencepiece.h. */
-#include "tokenizer/sentencepiece.h"
+/* sentencepiece_shim.cc - the only C++ of this folder: libsentencepiece behind functions of C. */
+#include "tokenizer/tokenizer_impl.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -66,10 +66,12 @@ void piece_model_special(const struct piece_model *pieces, int32_t special[SPECI
     special[SPECIAL_UNKNOWN] = pieces->processor.unk_id();
 }
 
-namespace {
+namespace
+{
 
 /* The caller's lines as the library asks for them: the current one is read ahead. */
-class line_iterator : public sentencepiece::SentenceIterator {
+class line_iterator : public sentencepiece::SentenceIterator
+{
   public:
     explicit line_iterator(const struct tokenizer_training *training) : training(training)
     {

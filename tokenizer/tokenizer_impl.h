@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tokenizer/sentencepiece.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
@@ -243,5 +242,27 @@ bool wordpiece_cuts(const struct tokenizer *tokenizer, uint32_t behind);
 
 /* Appends the text that decoding makes of a piece: a blank for each U+2581, or the byte that "<0x0A>" names. */
 int append_piece(struct text_list *list, const char *piece, size_t bytes, bool is_byte, struct error *err);
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Takes the bytes of a .model. CODE_DATA with the library's words. */
+struct piece_model *piece_model_create(const char *model, size_t bytes, struct error *err);
+void piece_model_destroy(struct piece_model *pieces);
+
+/* May be called by several threads at once. */
+int piece_model_encode(const struct piece_model *pieces, const char *text, size_t bytes, struct token_list *ids,
+                       struct error *err);
+
+/* -1 for none: the beginning, the end, the unknown, the padding. */
+void piece_model_special(const struct piece_model *pieces, int32_t special[SPECIAL_TOKENS]);
+
+/* Room in a list. */
+int token_list_reserve(struct token_list *list, size_t more, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
