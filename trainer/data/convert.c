@@ -118,8 +118,6 @@ static int read_all(struct conversion *c, struct error *reading)
 #pragma omp taskwait depend(inout : *parcel)
         filled = text_reader_fill(c->reader, parcel, reading);
         is_long = parcel->text.room > LONG_PARCEL;
-        if (c->convert->progress)
-            c->convert->progress(text_reader_done(c->reader), text_reader_total(c->reader));
 #pragma omp task depend(inout : *parcel)
         parcel_encode(c->workers[omp_get_thread_num()], parcel);
 #pragma omp task depend(inout : *parcel, c->sets[0])

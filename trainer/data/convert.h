@@ -43,9 +43,6 @@ struct convert {
      * numbers as the weights: the first D * weights[0] / sum to out_train, rounded, and so on. All 0: no split.
      */
     double split[CONVERT_SETS];
-
-    /* Bytes of the files; total is 0 if unknown. May be NULL. */
-    void (*progress)(uint64_t done, uint64_t total);
 };
 
 struct converted {

@@ -33,7 +33,7 @@ static int run_convert(struct convert *convert)
     data_catch_signals();
     convert->texts.stop = &data_stop;
     convert->texts.notice = data_notice;
-    convert->progress = data_progress();
+    convert->texts.progress = data_progress();
     status = convert_texts(convert, &converted, &err);
     data_end_progress();
     if (status < 0)

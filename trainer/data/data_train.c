@@ -20,7 +20,6 @@ struct line_reader {
     const char *text, *end; /* what is left of the current one */
     struct error err;
     bool failed;
-    data_progress_function *progress;
 };
 
 static int next_piece(struct line_reader *lines, struct error *err)
@@ -33,8 +32,6 @@ static int next_piece(struct line_reader *lines, struct error *err)
         parcel_clear(&lines->parcel);
         lines->piece = 0;
         filled = text_reader_fill(lines->reader, &lines->parcel, err);
-        if (lines->progress)
-            lines->progress(text_reader_done(lines->reader), text_reader_total(lines->reader));
         if (filled <= 0)
             return filled;
     }
@@ -93,7 +90,7 @@ static int train_model(const struct text_inputs *texts, const char *key, struct 
                        const char *folder, struct error *err)
 {
     const struct encoding encoding = {.key = key, .type = INDEXED_U8, .utf8 = true};
-    struct line_reader lines = {.progress = data_progress()};
+    struct line_reader lines = {0};
     char *model = NULL;
     size_t bytes = 0;
     int status = -1;
@@ -130,7 +127,7 @@ static int take_kind(const char *text, void *to)
 int data_train_tokenizer(int argc, char **argv)
 {
     struct tokenizer_training training = {.threads = data_processors()};
-    struct text_inputs texts = {.notice = data_notice};
+    struct text_inputs texts = {.notice = data_notice, .progress = data_progress()};
     const char *out = NULL, *list = NULL, *key = NULL;
     const struct option_row rows[] = {
         {"out", OPTION_TEXT, .to = &out},

@@ -73,16 +73,6 @@ void text_reader_destroy(struct text_reader *r)
     free(r);
 }
 
-uint64_t text_reader_done(const struct text_reader *r)
-{
-    return r->before + (r->source ? text_source_taken(r->source) : 0);
-}
-
-uint64_t text_reader_total(const struct text_reader *r)
-{
-    return r->total;
-}
-
 /* ---- the current text -------------------------------------------------------------------------------------------- */
 
 /* Reads until the block has `wanted` bytes, or the text ends. */
@@ -338,5 +328,7 @@ int text_reader_fill(struct text_reader *r, struct parcel *parcel, struct error 
         if ((r->json ? add_line(r, parcel, err) : add_text(r, parcel, err)) < 0)
             return -1;
     }
+    if (r->texts->progress)
+        r->texts->progress(r->before + (r->source ? text_source_taken(r->source) : 0), r->total);
     return parcel->piece_count > 0;
 }

@@ -23,9 +23,11 @@ struct text_reader;
 struct text_inputs {
     char *const *paths; /* "-" is standard input */
     int count;
-    bool raw;                          /* all are one document, whatever their names and contents */
-    bool json_input;                   /* all but *.txt are JSON lines, whatever their names */
-    void (*notice)(const char *line);  /* about the form of a text, or about the tokenizer; may be NULL */
+    bool raw;                         /* all are one document, whatever their names and contents */
+    bool json_input;                  /* all but *.txt are JSON lines, whatever their names */
+    void (*notice)(const char *line); /* about the form of a text, or about the tokenizer; may be NULL */
+    /* After each parcel: bytes of the files that were read, and of all; 0 if one is no regular file. May be NULL. */
+    void (*progress)(uint64_t done, uint64_t total);
     const volatile sig_atomic_t *stop; /* fails with CODE_STOPPED when this is not 0; may be NULL */
 };
 
@@ -37,10 +39,6 @@ void text_reader_destroy(struct text_reader *reader);
 /* Fills an empty parcel. Returns 1, or 0 when all texts are read. Returns -1 for an error; the parcel then has what was
  * read before it. */
 int text_reader_fill(struct text_reader *reader, struct parcel *parcel, struct error *err);
-
-/* Bytes of the files that have been read, and of all files; this is 0 if one is not a regular file. */
-uint64_t text_reader_done(const struct text_reader *reader);
-uint64_t text_reader_total(const struct text_reader *reader);
 
 /* ---- the bytes of a text (text_source.c) ------------------------------------------------------------------------- */
 
