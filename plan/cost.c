@@ -28,7 +28,8 @@ struct cost_model {
     struct mesh mesh;
     const struct cluster *machine;
     const struct stack *stack;
-    double rows, row_rows; /* of a micro-batch; those of one tp rank outside of products */
+    double rows; /* of a micro-batch */
+    double row_rows, stream_rows; /* that a tp rank's row operations handle; that it sends to the next stage */
     double element;        /* bytes */
     double product_rate, attention_rate;
 };
@@ -40,7 +41,8 @@ static struct cost_model model_of(const struct job *job, const struct mesh *mesh
     struct cost_model m = {.job = job, .mesh = *mesh, .machine = machine, .stack = stack};
 
     m.rows = (double)job->batch.micro_batch * job->model.seq_length;
-    m.row_rows = stack->splits_rows ? m.rows / mesh->tp : m.rows;
+    m.row_rows = stack->splits_rows ? m.rows / mesh->tp : m.rows * (10 + 24.0 / mesh->tp) / 34;
+    m.stream_rows = stack->splits_rows ? m.rows / mesh->tp : m.rows;
     m.element = (double)dtype_size(job->precision.compute);
     m.product_rate = peak * machine->product * stack->product;
     m.attention_rate = peak * machine->attention * stack->attention;
@@ -75,7 +77,7 @@ static double collective_seconds(const struct cost_model *m, int n, int stride, 
 static double message_seconds(const struct cost_model *m)
 {
     const struct cluster_level *level = level_of(m->machine, m->mesh.dp * m->mesh.tp + 1);
-    double bytes = m->row_rows * m->job->model.hidden * m->element;
+    double bytes = m->stream_rows * m->job->model.hidden * m->element;
 
     return bytes / (level->bandwidth * m->stack->links) + level->latency;
 }

@@ -13,7 +13,8 @@
  *                       each, full recompute one more but the last, selective the first
  *   attention           2 R s d / t FLOPs causal (4 for BERT) in a forward pass, 2.5 times that backward; at rate A where
  *                       it is fused (arXiv 2205.14135). Else 4 R s d / t at rate P, and `attention` bytes a score
- *   rows                stack.rows bytes at W, over R / t rows where rows are split (arXiv 2205.05198), else over R
+ *   rows                stack.rows bytes at W, over R / t rows where rows are split (arXiv 2205.05198); else 10 of 34
+ *                       bytes are over all R rows
  *   head                three products R x V/t x d, and LOGIT_BYTES a logit at W
  *   tp                  a layer's forward pass all-gathers and reduce-scatters R d twice (arXiv 1909.08053), so does
  *                       the backward pass, and full recompute
