@@ -1,8 +1,10 @@
 /* cost_memory.c - the bytes of a rank: muster's footprint, and what other stacks hold at the same settings. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "plan/cost.h"
 #include "plan/rank_config.h"
+#include "plan/schedule.h"
 
 /* Of a device: what PyTorch's allocator holds at most of it before it returns blocks (Megatron-DeepSpeed's largest batches
  * on 40 GB: 33.0 to 39.6 GiB of 39.5; BigScience's on 80 GB: 69.8 to 70.8 of 79.1). */
@@ -79,6 +81,24 @@ static void stage_memory(const struct rank_config *config, const struct cluster 
     memory->host = fmax(memory->host, (double)footprint_host(&bytes));
 }
 
+/* Of the stages between the first and the last: the first with most layers. */
+static int most_layers(const struct job *job, const struct mesh *mesh, const int *first)
+{
+    int most = 0, stage = 1;
+
+    for (int s = 1; s < mesh->pp - 1; s++) {
+        int layers = 0;
+
+        for (int part = s; part < mesh->pp * job->parallel.chunks; part += mesh->pp)
+            layers += first[part + 1] - first[part];
+        if (layers > most) {
+            most = layers;
+            stage = s;
+        }
+    }
+    return stage;
+}
+
 int plan_memory(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
                 const struct stack *stack, struct plan_memory *memory, struct error *err)
 {
@@ -89,16 +109,24 @@ int plan_memory(const struct job *job, const struct mesh *mesh, const struct clu
                                          .attention = job->attention};
     struct rank_config config;
     struct job peer = *job;
+    int *first, most, result = 0;
 
     if (stack->fp16_gradients)
         peer.precision.gradients = peer.precision.reduce = job->precision.compute;
     *memory = (struct plan_memory){0};
-    for (int s = 0; s < mesh->pp; s++) {
-        int rank = mesh_rank(mesh, (struct mesh_coords){.pp = s});
-
-        if (rank_config_set(&config, &peer, mesh, rank, &traits, err) < 0)
-            return -1;
-        stage_memory(&config, machine, stack, memory);
-    }
-    return 0;
+    first = error_calloc((size_t)mesh->pp * (size_t)job->parallel.chunks + 1, sizeof *first, err);
+    if (!first)
+        return -1;
+    partition_layers(&job->model, mesh->pp * job->parallel.chunks, first);
+    /* Stages that may be the largest: the first has the embedding, the last the head; of those between, stage 1 holds
+     * the most micro-batches, and of those with as many layers the first holds the most. */
+    most = most_layers(job, mesh, first);
+    for (int s = 0; s < mesh->pp && result == 0; s++)
+        if (s <= 1 || s == most || s == mesh->pp - 1) {
+            result = rank_config_set(&config, &peer, mesh, mesh_rank(mesh, (struct mesh_coords){.pp = s}), &traits, err);
+            if (result == 0)
+                stage_memory(&config, machine, stack, memory);
+        }
+    free(first);
+    return result;
 }

@@ -5,21 +5,34 @@
 #include <string.h>
 
 #include "common/option.h"
+#include "plan/plan_print.h"
 #include "plan/predict.h"
 
 static const char usage[] =
-    "Usage: muster-plan predict --machine NAME --stack NAME TABLE.csv\n"
+    "Usage: muster-plan --machine NAME --nodes N[-M] JOB.cfg [--set path=value]...\n"
+    "       muster-plan predict --machine NAME --stack NAME TABLE.csv\n"
     "\n"
-    "Predict prints the rows of a table of runs with the columns predicted_gib,\n"
+    "Prints the fastest meshes of a job that fit into the memory of so many nodes.\n"
+    "predict prints the rows of a table of runs with the columns predicted_gib,\n"
     "predicted_seconds and predicted_fits.\n"
     "\n"
     "  --machine NAME    a file, or a name of etc/machines: a100-40, h200, ...\n"
+    "  --nodes N[-M]     nodes; of several numbers, a line for each (default 1)\n"
+    "  --ranks N         ranks a node (default: the machine's)\n"
     "  --stack NAME      of etc/machines/stacks.cfg, or FILE:NAME (default muster)\n"
+    "  --set path=value  override a key of the job file\n"
+    "  --top N           choices shown (default 10)\n"
+    "  --json            one JSON object a line\n"
+    "  --write JOB.cfg   write the job file with the fastest mesh\n"
     "  -h, --help        show this\n"
     "  -V, --version     show the version\n";
 
 struct plan_options {
-    const char *machine, *stack;
+    const char *machine, *stack, *nodes, *write;
+    long ranks, top;
+    bool json;
+    char **set;
+    int nset;
 };
 
 static int run_predict(const struct plan_options *options, const char *path)
@@ -41,18 +54,111 @@ static int run_predict(const struct plan_options *options, const char *path)
     return result < 0 ? error_report(&err) : CODE_OK;
 }
 
+/* "16", or "4-16". */
+static bool parse_nodes(const char *text, int *first, int *last)
+{
+    int end = 0, found = sscanf(text, "%6d%n-%6d%n", first, &end, last, &end);
+
+    if (found == 1)
+        *last = *first;
+    return found >= 1 && !text[end] && *first >= 1 && *last >= *first;
+}
+
+/* One number of nodes. *found: the last search had a choice that fits, which --write takes. */
+static int plan_nodes(const struct plan_options *options, struct plan_report *report, bool alone, struct error *err)
+{
+    const struct plan_limits limits = PLAN_FREE;
+    struct plan_results *results = &report->results;
+
+    if (plan_search(report->job, report->cluster, report->stack, report->ranks, &limits, results, err) < 0)
+        return -1;
+    if (options->json)
+        plan_print_json(stdout, report);
+    else if (alone && plan_print_table(stdout, report, &limits, err) < 0)
+        return -1;
+    else if (!alone)
+        plan_print_line(stdout, report);
+    if (!options->write)
+        return 0;
+    if (results->count == 0)
+        return error_set(err, CODE_CONFIG, "%s is not written: nothing fits", options->write);
+    return plan_write_job(options->write, report->job, &results->best[0], err);
+}
+
+static int plan_job(const struct plan_options *options, struct plan_report *report, int first, int last,
+                    struct error *err)
+{
+    int result = 0;
+
+    for (int nodes = first; nodes <= last && result == 0; nodes++) {
+        long ranks = options->ranks ? options->ranks : report->cluster->level[0].ranks;
+
+        report->nodes = nodes;
+        report->ranks = (int)(nodes * ranks);
+        result = plan_nodes(options, report, first == last, err);
+        if (result < 0 && first < last && err->code == CODE_CONFIG && !options->write) {
+            fprintf(stderr, "muster-plan: %s\n", err->text);
+            result = 0;
+        }
+    }
+    return result;
+}
+
+static int run_plan(const struct plan_options *options, const char *path)
+{
+    struct cluster machine;
+    struct stack stack;
+    struct job job;
+    struct error err;
+    struct plan_report report = {.job = &job, .cluster = &machine, .stack = &stack};
+    int first, last, result;
+
+    if (!parse_nodes(options->nodes, &first, &last))
+        return option_fail("--nodes must be a number, or two with a dash");
+    if (options->write && first != last)
+        return option_fail("--write needs one number of nodes");
+    if (cluster_read(&machine, options->machine, &err) < 0 || stack_read(&stack, options->stack, &err) < 0 ||
+        job_load(&job, path, options->set, options->nset, &err) < 0)
+        return error_report(&err);
+    report.results.most = (int)options->top;
+    report.results.best = error_calloc((size_t)options->top, sizeof *report.results.best, &err);
+    result = report.results.best ? plan_job(options, &report, first, last, &err) : -1;
+    free(report.results.best);
+    job_destroy(&job);
+    return result < 0 ? error_report(&err) : CODE_OK;
+}
+
+static int take_set(const char *text, void *to)
+{
+    struct plan_options *options = to;
+
+    options->set[options->nset++] = (char *)text;
+    return -1;
+}
+
 int main(int argc, char **argv)
 {
-    struct plan_options options = {.stack = "muster"};
-    const struct option_row rows[] = {
-        {"machine", OPTION_TEXT, .to = &options.machine}, {"stack", OPTION_TEXT, .to = &options.stack}, {0}};
-    int code = options_read(rows, argc, argv, usage);
+    struct plan_options options = {
+        .stack = "muster", .nodes = "1", .top = 10, .set = calloc((size_t)argc, sizeof *options.set)};
+    const struct option_row rows[] = {{"machine", OPTION_TEXT, .to = &options.machine},
+                                      {"nodes", OPTION_TEXT, .to = &options.nodes},
+                                      {"ranks", OPTION_WHOLE, .to = &options.ranks, .least = 1, .most = 1024},
+                                      {"stack", OPTION_TEXT, .to = &options.stack},
+                                      {"set", OPTION_TAKE, .to = &options, .take = take_set},
+                                      {"top", OPTION_WHOLE, .to = &options.top, .least = 1, .most = 1000},
+                                      {"json", OPTION_FLAG, .to = &options.json},
+                                      {"write", OPTION_TEXT, .to = &options.write},
+                                      {0}};
+    int code = options.set ? options_read(rows, argc, argv, usage) : CODE_INTERNAL;
 
-    if (code >= 0)
-        return error_output(code);
-    if (!options.machine)
-        return option_fail("--machine is missing");
-    if (argc - optind == 2 && strcmp(argv[optind], "predict") == 0)
-        return error_output(run_predict(&options, argv[optind + 1]));
-    return option_fail("what should it do? \"predict TABLE.csv\"");
+    if (code < 0 && !options.machine)
+        code = option_fail("--machine is missing");
+    else if (code < 0 && argc - optind == 2 && strcmp(argv[optind], "predict") == 0)
+        code = run_predict(&options, argv[optind + 1]);
+    else if (code < 0 && argc - optind == 1)
+        code = run_plan(&options, argv[optind]);
+    else if (code < 0)
+        code = option_fail("one job file is needed, or \"predict\" and a table");
+    free(options.set);
+    return error_output(code);
 }

@@ -45,11 +45,12 @@ static int check_batch(const struct job *job, const struct mesh *mesh, struct er
 static int place_chunks(struct rank_config *config, const struct job *job, const struct mesh *mesh, struct error *err)
 {
     int parts = mesh->pp * job->parallel.chunks, pp_rank = config->coords.pp;
-    int *first = error_calloc((size_t)parts + 1, sizeof *first, err);
+    int *first = error_calloc((size_t)parts + 1, sizeof *first, err), slots[MODEL_MAX_CHUNKS];
 
     if (!first)
         return -1;
     partition_layers(&job->model, parts, first);
+    schedule_slots(pp_rank, mesh->pp, job->parallel.chunks, config->most_micro_batches, slots);
     config->model.chunks = job->parallel.chunks;
     for (int c = 0; c < config->model.chunks; c++) {
         int part = c * mesh->pp + pp_rank;
@@ -59,7 +60,7 @@ static int place_chunks(struct rank_config *config, const struct job *job, const
         chunk->layers = first[part + 1] - first[part];
         chunk->has_embedding = part == 0;
         chunk->has_head = part == parts - 1;
-        chunk->slots = schedule_slots(pp_rank, mesh->pp, config->model.chunks, c, config->most_micro_batches);
+        chunk->slots = slots[c];
     }
     free(first);
     return 0;

@@ -59,15 +59,23 @@ int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk
     return most;
 }
 
-int schedule_slots(int stage, int stages, int chunks, int chunk, int micro_batches)
+void schedule_slots(int stage, int stages, int chunks, int micro_batches, int *slots)
 {
-    int few = stages * SCHEDULE_GROUPS, count = micro_batches < few ? micro_batches : few, slots = count;
+    int few = stages * SCHEDULE_GROUPS, count = micro_batches < few ? micro_batches : few;
     struct schedule_entry *entries = calloc((size_t)count * (size_t)chunks * 2 + 1, sizeof *entries);
+    int *held = calloc((size_t)chunks, sizeof *held);
+    size_t n = entries && held ? schedule_build(entries, stage, stages, count, chunks) : 0;
 
-    if (entries) /* else the upper bound */
-        slots = schedule_in_flight(entries, schedule_build(entries, stage, stages, count, chunks), chunk);
+    for (int chunk = 0; chunk < chunks; chunk++)
+        slots[chunk] = n > 0 ? 1 : count; /* the upper bound, if out of memory */
+    for (size_t i = 0; i < n; i++) {
+        int chunk = entries[i].chunk;
+
+        held[chunk] += entries[i].kind == SCHEDULE_FORWARD ? 1 : -1;
+        slots[chunk] = held[chunk] > slots[chunk] ? held[chunk] : slots[chunk];
+    }
     free(entries);
-    return slots > 0 ? slots : 1;
+    free(held);
 }
 
 /* The part's work besides layers: embedding and head. */

@@ -44,11 +44,12 @@ size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int
 int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk);
 
 /*
- * model_chunk.slots: the most micro-batches of a chunk that a stage holds at once in a step of `micro_batches`. After
- * the first few groups of micro-batches a schedule repeats itself, so it looks at no more than SCHEDULE_GROUPS groups.
+ * model_chunk.slots: the most micro-batches of each of a stage's chunks that are held at once in a step of
+ * `micro_batches`; slots[chunks]. After the first few groups of micro-batches a schedule repeats itself, so it looks at
+ * no more than SCHEDULE_GROUPS groups.
  */
 enum { SCHEDULE_GROUPS = 4 };
-int schedule_slots(int stage, int stages, int chunks, int chunk, int micro_batches);
+void schedule_slots(int stage, int stages, int chunks, int micro_batches, int *slots);
 
 /*
  * Assigns layers to the stages * chunks parts: contiguous runs, any number of layers over any number of parts, so that

@@ -1,0 +1,218 @@
+#include "plan/search.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/rank_config.h"
+
+void plan_apply(const struct plan_choice *c, struct job *job)
+{
+    job->parallel.tp = c->mesh.tp;
+    job->parallel.pp = c->mesh.pp;
+    job->parallel.chunks = c->chunks;
+    job->parallel.zero = c->zero;
+    job->parallel.reduce = c->zero >= 2 ? REDUCE_MICRO_BATCH : REDUCE_STEP;
+    job->parallel.recompute = c->recompute;
+    job->parallel.recompute_layers = 0;
+    job->parallel.offload = c->offload;
+    job->batch.micro_batch = c->micro_batch;
+}
+
+const char *plan_describe(const struct plan_choice *c, char *text, size_t size)
+{
+    static const char *const recomputes[] = {"", ", selective recompute", ", full recompute"};
+    char chunks[32] = "";
+
+    if (c->chunks > 1)
+        snprintf(chunks, sizeof chunks, " (%d chunks)", c->chunks);
+    snprintf(text, size, "dp %d x tp %d x pp %d%s, ZeRO-%d, micro-batch %d%s%s", c->mesh.dp, c->mesh.tp, c->mesh.pp,
+             chunks, c->zero, c->micro_batch, recomputes[c->recompute],
+             c->offload == OFFLOAD_OPTIMIZER ? ", optimizer offloaded" : "");
+    return text;
+}
+
+struct search {
+    const struct cluster *cluster;
+    const struct stack *stack;
+    const struct plan_limits *limits;
+    struct plan_results *results;
+    struct job job; /* with the keys of the choice that is tried */
+    int ranks;
+    bool any; /* some choice was tried */
+};
+
+static double memory_limit(const struct search *s)
+{
+    return s->limits->memory > 0 ? s->limits->memory : s->cluster->memory;
+}
+
+static bool has_room(const struct plan_limits *limits, double most, const struct plan_memory *memory)
+{
+    return memory->needed <= most && (limits->host_memory <= 0 || memory->host <= limits->host_memory);
+}
+
+int plan_evaluate(const struct job *job, const struct cluster *machine, const struct stack *stack,
+                  const struct plan_limits *limits, struct plan_choice *choice, struct error *err)
+{
+    struct job changed = *job;
+    double most = limits->memory > 0 ? limits->memory : machine->memory;
+
+    plan_apply(choice, &changed);
+    if (plan_memory(&changed, &choice->mesh, machine, stack, &choice->memory, err) < 0 ||
+        plan_cost(&changed, &choice->mesh, machine, stack, &choice->cost, err) < 0)
+        return -1;
+    choice->fits = has_room(limits, most, &choice->memory);
+    return 0;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* Equal times go to the simpler choice, which was tried first. */
+static void insert_choice(struct plan_results *r, const struct plan_choice *c)
+{
+    int at = r->count < r->most ? r->count++ : r->most;
+
+    if (at == r->most) {
+        if (r->most == 0 || r->best[at - 1].cost.seconds <= c->cost.seconds)
+            return;
+        at--;
+    }
+    for (; at > 0 && r->best[at - 1].cost.seconds > c->cost.seconds; at--)
+        r->best[at] = r->best[at - 1];
+    r->best[at] = *c;
+}
+
+static int try_choice(struct search *s, struct plan_choice *c, struct error *err)
+{
+    struct plan_results *r = s->results;
+
+    plan_apply(c, &s->job);
+    if (plan_memory(&s->job, &c->mesh, s->cluster, s->stack, &c->memory, err) < 0)
+        return -1;
+    r->tried++;
+    if (!s->any || c->memory.needed < r->smallest.memory.needed)
+        r->smallest = *c;
+    s->any = true;
+    c->fits = has_room(s->limits, memory_limit(s), &c->memory);
+    if (!c->fits)
+        return 0;
+    r->fitting++;
+    if (plan_cost(&s->job, &c->mesh, s->cluster, s->stack, &c->cost, err) < 0)
+        return -1;
+    insert_choice(r, c);
+    return 0;
+}
+
+/* ---- what there is to try ---------------------------------------------------------------------------------------- */
+
+static bool allows(int limit, int value)
+{
+    return limit < 0 || limit == value;
+}
+
+/* Recompute costs time and saves memory: once a choice fits, more of it cannot be faster; and nothing is faster than to
+ * fit without either. Returns 1 if one fitted. */
+static int try_savings(struct search *s, struct plan_choice *c, struct error *err)
+{
+    bool fitted = false, whole = false;
+
+    for (int offload = OFFLOAD_NONE; offload <= OFFLOAD_OPTIMIZER && !whole; offload++) {
+        c->fits = false;
+        c->offload = (enum offload)offload;
+        if (!allows(s->limits->offload, offload) || (offload && !s->cluster->gpu))
+            continue;
+        for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL && !c->fits; recompute++) {
+            c->recompute = (enum recompute)recompute;
+            if (allows(s->limits->recompute, recompute) && try_choice(s, c, err) < 0)
+                return -1;
+        }
+        fitted = fitted || c->fits;
+        whole = c->fits && c->recompute == RECOMPUTE_NONE;
+    }
+    return fitted;
+}
+
+static int try_batches(struct search *s, struct plan_choice *c, struct error *err)
+{
+    long share = (s->job.batch.global_batch + c->mesh.dp - 1) / c->mesh.dp;
+    int given = s->limits->micro_batch;
+
+    for (c->micro_batch = given ? given : 1; c->micro_batch <= share || given; c->micro_batch *= 2) {
+        int fitted = try_savings(s, c, err);
+
+        if (fitted < 0)
+            return -1;
+        if (given || !fitted)
+            break;
+    }
+    return 0;
+}
+
+/* ZeRO stages above 1 only save memory beside a pipeline (they exchange every micro-batch), and none helps dp 1. */
+static int try_stages(struct search *s, struct plan_choice *c, struct error *err)
+{
+    for (c->zero = 0; c->zero <= 3; c->zero++)
+        if (allows(s->limits->zero, c->zero) && (c->mesh.dp > 1 || c->zero == 1 || s->limits->zero == c->zero) &&
+            try_batches(s, c, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int try_chunks(struct search *s, struct plan_choice *c, struct error *err)
+{
+    int most = c->mesh.pp == 1 ? 1 : s->job.model.layers / c->mesh.pp;
+
+    if (s->limits->chunks) {
+        c->chunks = s->limits->chunks;
+        return c->chunks > 1 && c->mesh.pp == 1 ? 0 : try_stages(s, c, err);
+    }
+    for (c->chunks = 1; c->chunks <= most && c->chunks <= 8; c->chunks *= 2)
+        if (try_stages(s, c, err) < 0)
+            return -1;
+    return 0;
+}
+
+static bool shape_allows(const struct model_shape *m, int tp, int pp)
+{
+    return m->heads % tp == 0 && m->seq_length % tp == 0 && m->vocab >= tp && pp <= m->layers;
+}
+
+static int try_meshes(struct search *s, struct error *err)
+{
+    const struct plan_limits *limits = s->limits;
+    int most_tp = limits->most_tp ? limits->most_tp : s->cluster->level[0].ranks;
+    int smallest = s->job.batch.rampup_start ? s->job.batch.rampup_start : s->job.batch.global_batch;
+
+    for (int tp = 1; tp <= s->ranks; tp++) {
+        if (s->ranks % tp || (limits->tp ? tp != limits->tp : tp > most_tp))
+            continue;
+        for (int pp = 1; pp <= s->ranks / tp; pp++) {
+            struct plan_choice c = {.mesh = {s->ranks / tp / pp, tp, pp}};
+
+            if (s->ranks / tp % pp || (limits->pp && pp != limits->pp) || !shape_allows(&s->job.model, tp, pp) ||
+                c.mesh.dp > smallest)
+                continue;
+            if (try_chunks(s, &c, err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+int plan_search(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
+                const struct plan_limits *limits, struct plan_results *results, struct error *err)
+{
+    struct search s = {
+        .cluster = machine, .stack = stack, .limits = limits, .results = results, .job = *job, .ranks = ranks};
+
+    results->count = 0;
+    results->tried = results->fitting = 0;
+    if (try_meshes(&s, err) < 0)
+        return -1;
+    if (s.any)
+        return 0;
+    return error_set(err, CODE_CONFIG,
+                     "no mesh of %d ranks for %d layers, %d heads and a batch of %d: take another number of ranks", ranks,
+                     job->model.layers, job->model.heads, job->batch.global_batch);
+}
