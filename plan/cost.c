@@ -9,8 +9,12 @@
 
 /* Constants of the formulas in cost.h, with their sources. */
 static const double ALIGNED = 0.74;      /* BigScience: 14400 / 8 -> 13824 / 8, 94.4 -> 120.0 TFLOP/s a GPU */
+static const double EDGES = 0.7;         /* of a product's bytes, what is not hidden (H200: n and k from 768 to 12288) */
 static const double LOGIT_BYTES = 8;     /* moved by a fused cross-entropy (H200: 8.4) */
 static const double HELD_LOGIT_MOVES = 3; /* times that logits held whole are read or written, both passes */
+static const double DIAGONAL = 380;      /* of a causal fused attention: tiles on the diagonal are computed whole (H200: 204,
+                                            242, 286, 304 TFLOP/s at 512, 1024, 2048, 8192) */
+static const double BACKWARD = 2.9;      /* of its backward pass: 2.5 times the FLOPs, at 0.86 of the rate (H200: 0.78 to 0.86) */
 static const double HOST_BYTES = 32;     /* moved a parameter by an optimizer on the host (arXiv 2101.06840) */
 
 const char *const cost_names[COST_PARTS] = {"products", "attention", "rows", "head", "launch", "tp",
@@ -114,7 +118,7 @@ static double product_seconds(const struct cost_model *m, double batch, double r
     double bytes = batch * m->element * (rows * k + k * n + rows * n);
 
     return 2 * batch * rows * n * k / (rate * tile_share(m->machine->units, batch, rows, n)) +
-           bytes / m->machine->bandwidth;
+           EDGES * bytes / m->machine->bandwidth;
 }
 
 /* Time of a layer's attention; backward: of its backward pass. */
@@ -125,7 +129,8 @@ static double attention_seconds(const struct cost_model *m, bool backward)
     double batch = m->job->batch.micro_batch * heads, scores = batch * s * s, products;
 
     if (m->stack->fused_attention)
-        return (backward ? 2.5 : 1) * (shape->kind == MODEL_BERT ? 4 : 2) * scores * head / m->attention_rate;
+        return (backward ? BACKWARD : 1) * (shape->kind == MODEL_BERT ? 4 : 2 * (1 + DIAGONAL / s)) * scores * head /
+               m->attention_rate;
     products = product_seconds(m, batch, s, s, head) + product_seconds(m, batch, s, head, s);
     return (backward ? 2 : 1) * (products + m->stack->attention / 3 * scores / m->machine->bandwidth);
 }

@@ -6,13 +6,13 @@
  * is free and its input has arrived. With P the product rate, A the attention rate and W the memory's bandwidth, R the
  * rows (tokens) of a micro-batch, d hidden, t = tp, e the bytes of an element:
  *
- *   product m x n x k   2 m n k / P + e (m k + k n + m n) / W. The second term is what an ideal kernel would hide; real
- *                       ones lose about as much at their edges (H200: within 10% for n and k from 768 to 12288). P falls
- *                       by `ALIGNED` where n or k of a rank is no multiple of 64 (BigScience: hidden 14400 / 8).
+ *   product m x n x k   2 m n k / P + 0.7 e (m k + k n + m n) / W: an ideal kernel would hide the second term. P falls by
+ *                       the share of multiprocessors that the last round of tiles leaves idle, and to 0.74 where n or k
+ *                       of a rank is no multiple of 64 (BigScience: hidden 14400 / 8)
  *   layer               products R x 3d/t x d, R x d x d/t, R x 4d/t x d, R x d x 4d/t; the backward pass has two of
  *                       each, full recompute one more but the last, selective the first
- *   attention           2 R s d / t FLOPs causal (4 for BERT) in a forward pass, 2.5 times that backward; at rate A where
- *                       it is fused (arXiv 2205.14135). Else 4 R s d / t at rate P, and `attention` bytes a score
+ *   attention           fused (arXiv 2205.14135): 2 R (s + 380) d / t FLOPs causal, 4 R s d / t for BERT, at rate A; the
+ *                       backward pass takes 2.9 times as long. Else two batched products, and `attention` bytes a score
  *   rows                stack.rows bytes at W, over R / t rows where rows are split (arXiv 2205.05198); else 10 of 34
  *                       bytes are over all R rows
  *   head                three products R x V/t x d, and LOGIT_BYTES a logit at W

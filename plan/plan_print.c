@@ -13,7 +13,7 @@ static struct plan_rates rates_of(const struct plan_report *report, const struct
     return plan_rates(&job, report->ranks, cluster_peak(report->cluster, job.precision.compute), c->cost.seconds);
 }
 
-static double gib(double bytes)
+static double to_gib(double bytes)
 {
     return bytes / 0x1p30;
 }
@@ -28,7 +28,7 @@ static void print_head(FILE *out, const struct plan_report *r)
             (double)model_parameters(m) * 1e-9, m->layers, m->hidden, r->job->batch.global_batch, m->seq_length,
             r->stack->name);
     fprintf(out, "%d node%s of %s, %d ranks of %.1f GiB: %ld of %ld settings fit\n", r->nodes, r->nodes == 1 ? "" : "s",
-            r->cluster->name, r->ranks, gib(r->cluster->memory), r->results.fitting, r->results.tried);
+            r->cluster->name, r->ranks, to_gib(r->cluster->memory), r->results.fitting, r->results.tried);
 }
 
 static void print_choices(FILE *out, const struct plan_report *r)
@@ -44,7 +44,7 @@ static void print_choices(FILE *out, const struct plan_report *r)
             snprintf(chunks, sizeof chunks, " (%d)", c->chunks);
         snprintf(mesh, sizeof mesh, "%d x %d x %d%s", c->mesh.dp, c->mesh.tp, c->mesh.pp, chunks);
         fprintf(out, "%3d  %-22s %4d %6d %-10s %-9s %7.1f %8.3g %9.0f %9.4g %7.1f %5.1f%% %5.1f%%\n", i + 1, mesh,
-                c->zero, c->micro_batch, recomputes[c->recompute], offloads[c->offload], gib(c->memory.held),
+                c->zero, c->micro_batch, recomputes[c->recompute], offloads[c->offload], to_gib(c->memory.held),
                 c->cost.seconds, rates.tokens, rates.samples, rates.tflops, 100 * rates.mfu, 100 * rates.hfu);
     }
 }
@@ -107,7 +107,7 @@ static int print_other(FILE *out, const struct plan_report *r, const char *name,
     } else if (results.count == 0) {
         const struct plan_choice *least = &results.smallest;
 
-        fprintf(out, "  %-24s needs %.1f GiB, mostly %s: %s\n", name, gib(least->memory.needed),
+        fprintf(out, "  %-24s needs %.1f GiB, mostly %s: %s\n", name, to_gib(least->memory.needed),
                 largest_kind(&least->memory.footprint), plan_describe(least, text, sizeof text));
     } else if (best && found.cost.seconds > best->cost.seconds) {
         int part = worst_part(&found.cost, &best->cost);
@@ -161,7 +161,7 @@ int plan_print_table(FILE *out, const struct plan_report *r, const struct plan_l
         print_choices(out, r);
         print_first(out, r);
     } else {
-        fprintf(out, "nothing fits: the least is %.1f GiB, mostly %s: %s\n", gib(r->results.smallest.memory.needed),
+        fprintf(out, "nothing fits: the least is %.1f GiB, mostly %s: %s\n", to_gib(r->results.smallest.memory.needed),
                 largest_kind(&r->results.smallest.memory.footprint),
                 plan_describe(&r->results.smallest, text, sizeof text));
     }
@@ -176,9 +176,9 @@ void plan_print_line(FILE *out, const struct plan_report *r)
     plan_describe(c, text, sizeof text);
     if (r->results.count)
         fprintf(out, "%5d nodes %8.3g s a step %10.0f tokens/s %6.1f GiB  %s\n", r->nodes, c->cost.seconds,
-                rates_of(r, c).tokens, gib(c->memory.held), text);
+                rates_of(r, c).tokens, to_gib(c->memory.held), text);
     else
-        fprintf(out, "%5d nodes nothing fits: at least %.1f GiB  %s\n", r->nodes, gib(c->memory.needed), text);
+        fprintf(out, "%5d nodes nothing fits: at least %.1f GiB  %s\n", r->nodes, to_gib(c->memory.needed), text);
 }
 
 /* ---- for programs ------------------------------------------------------------------------------------------------ */
@@ -194,7 +194,7 @@ static void print_choice_json(FILE *out, const struct plan_report *r, const stru
             "\"mfu\": %.4f, \"hfu\": %.4f, \"mosaicml_mfu\": %.4f, \"mosaicml_hfu\": %.4f, "
             "\"mosaicml_mfu_params\": %.4f, \"mosaicml_hfu_params\": %.4f, \"time\": {",
             c->mesh.dp, c->mesh.tp, c->mesh.pp, c->chunks, c->zero, c->micro_batch, recomputes[c->recompute],
-            offloads[c->offload], gib(c->memory.held), gib(c->memory.host), c->cost.seconds, rates.tokens,
+            offloads[c->offload], to_gib(c->memory.held), to_gib(c->memory.host), c->cost.seconds, rates.tokens,
             rates.samples, rates.tflops, rates.tflops_before, rates.mfu, rates.hfu, rates.mosaic_mfu, rates.mosaic_hfu,
             rates.mosaic_mfu_params, rates.mosaic_hfu_params);
     for (int i = 0; i < COST_PARTS; i++)

@@ -32,7 +32,7 @@ const char *plan_describe(const struct plan_choice *c, char *text, size_t size)
     return text;
 }
 
-struct search {
+struct mesh_search {
     const struct cluster *cluster;
     const struct stack *stack;
     const struct plan_limits *limits;
@@ -42,7 +42,7 @@ struct search {
     bool any; /* some choice was tried */
 };
 
-static double memory_limit(const struct search *s)
+static double memory_limit(const struct mesh_search *s)
 {
     return s->limits->memory > 0 ? s->limits->memory : s->cluster->memory;
 }
@@ -83,7 +83,7 @@ static void insert_choice(struct plan_results *r, const struct plan_choice *c)
     r->best[at] = *c;
 }
 
-static int try_choice(struct search *s, struct plan_choice *c, struct error *err)
+static int try_choice(struct mesh_search *s, struct plan_choice *c, struct error *err)
 {
     struct plan_results *r = s->results;
 
@@ -106,25 +106,25 @@ static int try_choice(struct search *s, struct plan_choice *c, struct error *err
 
 /* ---- what there is to try ---------------------------------------------------------------------------------------- */
 
-static bool allows(int limit, int value)
+static bool limit_allows(int limit, int value)
 {
     return limit < 0 || limit == value;
 }
 
 /* Recompute costs time and saves memory: once a choice fits, more of it cannot be faster; and nothing is faster than to
  * fit without either. Returns 1 if one fitted. */
-static int try_savings(struct search *s, struct plan_choice *c, struct error *err)
+static int try_savings(struct mesh_search *s, struct plan_choice *c, struct error *err)
 {
     bool fitted = false, whole = false;
 
     for (int offload = OFFLOAD_NONE; offload <= OFFLOAD_OPTIMIZER && !whole; offload++) {
         c->fits = false;
         c->offload = (enum offload)offload;
-        if (!allows(s->limits->offload, offload) || (offload && !s->cluster->gpu))
+        if (!limit_allows(s->limits->offload, offload) || (offload && !s->cluster->gpu))
             continue;
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL && !c->fits; recompute++) {
             c->recompute = (enum recompute)recompute;
-            if (allows(s->limits->recompute, recompute) && try_choice(s, c, err) < 0)
+            if (limit_allows(s->limits->recompute, recompute) && try_choice(s, c, err) < 0)
                 return -1;
         }
         fitted = fitted || c->fits;
@@ -133,7 +133,7 @@ static int try_savings(struct search *s, struct plan_choice *c, struct error *er
     return fitted;
 }
 
-static int try_batches(struct search *s, struct plan_choice *c, struct error *err)
+static int try_batches(struct mesh_search *s, struct plan_choice *c, struct error *err)
 {
     long share = (s->job.batch.global_batch + c->mesh.dp - 1) / c->mesh.dp;
     int given = s->limits->micro_batch;
@@ -150,16 +150,16 @@ static int try_batches(struct search *s, struct plan_choice *c, struct error *er
 }
 
 /* ZeRO stages above 1 only save memory beside a pipeline (they exchange every micro-batch), and none helps dp 1. */
-static int try_stages(struct search *s, struct plan_choice *c, struct error *err)
+static int try_stages(struct mesh_search *s, struct plan_choice *c, struct error *err)
 {
     for (c->zero = 0; c->zero <= 3; c->zero++)
-        if (allows(s->limits->zero, c->zero) && (c->mesh.dp > 1 || c->zero == 1 || s->limits->zero == c->zero) &&
+        if (limit_allows(s->limits->zero, c->zero) && (c->mesh.dp > 1 || c->zero == 1 || s->limits->zero == c->zero) &&
             try_batches(s, c, err) < 0)
             return -1;
     return 0;
 }
 
-static int try_chunks(struct search *s, struct plan_choice *c, struct error *err)
+static int try_chunks(struct mesh_search *s, struct plan_choice *c, struct error *err)
 {
     int most = c->mesh.pp == 1 ? 1 : s->job.model.layers / c->mesh.pp;
 
@@ -178,7 +178,7 @@ static bool shape_allows(const struct model_shape *m, int tp, int pp)
     return m->heads % tp == 0 && m->seq_length % tp == 0 && m->vocab >= tp && pp <= m->layers;
 }
 
-static int try_meshes(struct search *s, struct error *err)
+static int try_meshes(struct mesh_search *s, struct error *err)
 {
     const struct plan_limits *limits = s->limits;
     int most_tp = limits->most_tp ? limits->most_tp : s->cluster->level[0].ranks;
@@ -203,7 +203,7 @@ static int try_meshes(struct search *s, struct error *err)
 int plan_search(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
                 const struct plan_limits *limits, struct plan_results *results, struct error *err)
 {
-    struct search s = {
+    struct mesh_search s = {
         .cluster = machine, .stack = stack, .limits = limits, .results = results, .job = *job, .ranks = ranks};
 
     results->count = 0;

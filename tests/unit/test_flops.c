@@ -21,7 +21,7 @@ static void megatron_before(void **state)
     const struct model_shape shape = {80, 13824, 96, 2048, 250880, MODEL_GPT};
 
     (void)state;
-    assert_close(flops_megatron_before(&shape, 2048.0 * 2048.0, true) / 147.43 / 320 * 1e-12, 130.53, 0.02);
+    assert_close(flops_megatron_before(&shape, 2048.0 * 2048.0, true) / 147.43 / 320 * 1e-12, 130.53, 0.05);
 }
 
 /* TFLOPs a GPU of the log line of Megatron, as BigScience ran it: batch 2048 of 2048 tokens, with recompute. */
