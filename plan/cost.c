@@ -11,7 +11,7 @@
 static const double ALIGNED = 0.74;      /* BigScience: 14400 / 8 -> 13824 / 8, 94.4 -> 120.0 TFLOP/s a GPU */
 static const double EDGES = 0.7;         /* of a product's bytes, what is not hidden (H200: n and k from 768 to 12288) */
 static const double LOGIT_BYTES = 8;     /* moved by a fused cross-entropy (H200: 8.4) */
-static const double HELD_LOGIT_MOVES = 3; /* times that logits held whole are read or written, both passes */
+static const double HELD_LOGIT_MOVES = 6; /* times that logits held whole are read or written, both passes */
 static const double DIAGONAL = 380;      /* of a causal fused attention: tiles on the diagonal are computed whole (H200: 204,
                                             242, 286, 304 TFLOP/s at 512, 1024, 2048, 8192) */
 static const double BACKWARD = 2.9;      /* of its backward pass: 2.5 times the FLOPs, at 0.86 of the rate (H200: 0.78 to 0.86) */
