@@ -37,11 +37,26 @@ void scratch_pieces(const struct pass_sizes *s, size_t bytes[SCRATCH_PIECES])
 }
 
 const int head_piece_times[MODEL_BERT + 1][HEAD_PIECES] = {
-    [MODEL_GPT] = {[HEAD_LOGITS] = 1, [HEAD_FULL] = 1, [HEAD_STATS] = 1, [HEAD_LOSS] = 4, [HEAD_WIDE] = 1,
-                   [HEAD_HOST] = 1, [HEAD_NORM] = 1, [HEAD_MEAN] = 2},
-    [MODEL_BERT] = {[HEAD_LOGITS] = 1, [HEAD_FULL] = 1, [HEAD_STATS] = 1, [HEAD_LOSS] = 4, [HEAD_WIDE] = 1,
-                    [HEAD_HOST] = 1, [HEAD_NORM] = 5, [HEAD_MEAN] = 4, [HEAD_SAMPLES] = 3, [HEAD_TARGETS] = 1,
-                    [HEAD_ORDER_LOSS] = 4, [HEAD_ORDER_LOGITS] = 1},
+    [MODEL_GPT] = {[HEAD_LOGITS] = 1,
+                   [HEAD_FULL] = 1,
+                   [HEAD_STATS] = 1,
+                   [HEAD_LOSS] = 4,
+                   [HEAD_WIDE] = 1,
+                   [HEAD_HOST] = 1,
+                   [HEAD_NORM] = 1,
+                   [HEAD_MEAN] = 2},
+    [MODEL_BERT] = {[HEAD_LOGITS] = 1,
+                    [HEAD_FULL] = 1,
+                    [HEAD_STATS] = 1,
+                    [HEAD_LOSS] = 4,
+                    [HEAD_WIDE] = 1,
+                    [HEAD_HOST] = 1,
+                    [HEAD_NORM] = 5,
+                    [HEAD_MEAN] = 4,
+                    [HEAD_SAMPLES] = 3,
+                    [HEAD_TARGETS] = 1,
+                    [HEAD_ORDER_LOSS] = 4,
+                    [HEAD_ORDER_LOGITS] = 1},
 };
 
 void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES])

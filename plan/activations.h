@@ -86,9 +86,9 @@ enum head_piece {
     HEAD_STATS,
     HEAD_LOSS, /* one of the four arrays of a cross-entropy's results */
     HEAD_WIDE,
-    HEAD_HOST, /* in host memory */
-    HEAD_NORM, /* [Rl, d] */
-    HEAD_MEAN, /* [Rl] fp32 */
+    HEAD_HOST,    /* in host memory */
+    HEAD_NORM,    /* [Rl, d] */
+    HEAD_MEAN,    /* [Rl] fp32 */
     HEAD_SAMPLES, /* [samples, d]; it and the rest are BERT's */
     HEAD_TARGETS,
     HEAD_ORDER_LOSS,

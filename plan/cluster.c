@@ -14,25 +14,32 @@ struct cluster_key {
     bool is_flag, optional;
 };
 
-#define NUMBER(type, member)   {#member, offsetof(struct type, member), false, false}
-#define OPTIONAL(type, member) {#member, offsetof(struct type, member), false, true}
-#define FLAG(type, member)     {#member, offsetof(struct type, member), true, true}
+#define NUMBER(type, member)                                                                                           \
+    {                                                                                                                  \
+#member, offsetof(struct type, member), false, false                                                           \
+    }
+#define OPTIONAL(type, member)                                                                                         \
+    {                                                                                                                  \
+#member, offsetof(struct type, member), false, true                                                            \
+    }
+#define FLAG(type, member)                                                                                             \
+    {                                                                                                                  \
+#member, offsetof(struct type, member), true, true                                                             \
+    }
 
 static const struct cluster_key cluster_keys[] = {
-    FLAG(cluster, gpu),           NUMBER(cluster, peak_fp32), OPTIONAL(cluster, peak_bf16),
-    OPTIONAL(cluster, peak_fp16), NUMBER(cluster, product),   NUMBER(cluster, attention),
-    NUMBER(cluster, memory),      NUMBER(cluster, bandwidth), OPTIONAL(cluster, units),
-    OPTIONAL(cluster, host_link), NUMBER(cluster, host_rate), {NULL, 0, false, false}};
+    FLAG(cluster, gpu),       NUMBER(cluster, peak_fp32),   OPTIONAL(cluster, peak_bf16), OPTIONAL(cluster, peak_fp16),
+    NUMBER(cluster, product), NUMBER(cluster, attention),   NUMBER(cluster, memory),      NUMBER(cluster, bandwidth),
+    OPTIONAL(cluster, units), OPTIONAL(cluster, host_link), NUMBER(cluster, host_rate),   {NULL, 0, false, false}};
 
 static const struct cluster_key level_keys[] = {
     OPTIONAL(cluster_level, bandwidth), OPTIONAL(cluster_level, latency), {NULL, 0, false, false}};
 
 static const struct cluster_key stack_keys[] = {
-    NUMBER(stack, product),       NUMBER(stack, rows),           NUMBER(stack, attention),
-    NUMBER(stack, launch),        NUMBER(stack, links),          NUMBER(stack, overlap),
-    NUMBER(stack, context),       NUMBER(stack, cache),          FLAG(stack, fused_attention),
-    FLAG(stack, splits_rows),     FLAG(stack, fp16_gradients),   FLAG(stack, exact_memory),
-    NUMBER(stack, logit_bytes),   NUMBER(stack, optimizer),      {NULL, 0, false, false}};
+    NUMBER(stack, product),       NUMBER(stack, rows),      NUMBER(stack, attention),    NUMBER(stack, launch),
+    NUMBER(stack, links),         NUMBER(stack, overlap),   NUMBER(stack, context),      NUMBER(stack, cache),
+    FLAG(stack, fused_attention), FLAG(stack, splits_rows), FLAG(stack, fp16_gradients), FLAG(stack, exact_memory),
+    NUMBER(stack, logit_bytes),   NUMBER(stack, optimizer), {NULL, 0, false, false}};
 
 static int read_keys(const config_setting_t *group, const struct cluster_key *keys, void *to, const char *path,
                      struct error *err)
@@ -49,9 +56,8 @@ static int read_keys(const config_setting_t *group, const struct cluster_key *ke
         if (keys->is_flag)
             *(bool *)at = config_setting_get_bool(value);
         else if (config_setting_is_number(value))
-            *(double *)at = config_setting_type(value) == CONFIG_TYPE_FLOAT
-                                ? config_setting_get_float(value)
-                                : (double)config_setting_get_int64(value);
+            *(double *)at = config_setting_type(value) == CONFIG_TYPE_FLOAT ? config_setting_get_float(value)
+                                                                            : (double)config_setting_get_int64(value);
         else
             return error_set(err, CODE_CONFIG, "%s:%u: \"%s\" must be a number", path,
                              config_setting_source_line(value), keys->name);

@@ -24,7 +24,7 @@ struct cluster {
     char name[64];
     bool gpu;
     double peak_fp32, peak_bf16, peak_fp16; /* by the data sheet: the denominators of MFU */
-    double product;   /* fraction of the peak that the largest products reach */
+    double product;                         /* fraction of the peak that the largest products reach */
     double units;     /* multiprocessors, among which a product's tiles are divided; 0: no such loss */
     double attention; /* fraction of the peak that fused attention reaches, causal FLOPs counted, forward */
     double memory;    /* bytes of a rank */
@@ -52,11 +52,11 @@ struct stack {
     double cache;     /* of activations and workspace: what the allocator holds beyond what is in use */
 
     bool fused_attention;
-    bool splits_rows;     /* sequence parallelism: outside of products a tp rank has 1 / tp of the rows */
-    bool fp16_gradients;  /* gradients are kept in the type of the forward pass */
-    bool exact_memory;    /* muster's own footprint, without the terms above */
-    double logit_bytes;   /* held a logit, all rows at once; 0: muster's few rows */
-    double optimizer;     /* bytes moved a parameter by the optimizer's step */
+    bool splits_rows;                  /* sequence parallelism: outside of products a tp rank has 1 / tp of the rows */
+    bool fp16_gradients;               /* gradients are kept in the type of the forward pass */
+    bool exact_memory;                 /* muster's own footprint, without the terms above */
+    double logit_bytes;                /* held a logit, all rows at once; 0: muster's few rows */
+    double optimizer;                  /* bytes moved a parameter by the optimizer's step */
     char settings[STACK_SETTINGS][64]; /* "path=value": keys of a job that the stack's published tables leave out */
     int nsettings;
 };

@@ -8,17 +8,18 @@
 #include "plan/schedule.h"
 
 /* Constants of the formulas in cost.h, with their sources. */
-static const double ALIGNED = 0.74;      /* BigScience: 14400 / 8 -> 13824 / 8, 94.4 -> 120.0 TFLOP/s a GPU */
-static const double EDGES = 0.7;         /* of a product's bytes, what is not hidden (H200: n and k from 768 to 12288) */
-static const double LOGIT_BYTES = 8;     /* moved by a fused cross-entropy (H200: 8.4) */
+static const double ALIGNED = 0.74;  /* BigScience: 14400 / 8 -> 13824 / 8, 94.4 -> 120.0 TFLOP/s a GPU */
+static const double EDGES = 0.7;     /* of a product's bytes, what is not hidden (H200: n and k from 768 to 12288) */
+static const double LOGIT_BYTES = 8; /* moved by a fused cross-entropy (H200: 8.4) */
 static const double HELD_LOGIT_MOVES = 6; /* times that logits held whole are read or written, both passes */
-static const double DIAGONAL = 380;      /* of a causal fused attention: tiles on the diagonal are computed whole (H200: 204,
+static const double DIAGONAL = 380; /* of a causal fused attention: tiles on the diagonal are computed whole (H200: 204,
                                             242, 286, 304 TFLOP/s at 512, 1024, 2048, 8192) */
-static const double BACKWARD = 2.9;      /* of its backward pass: 2.5 times the FLOPs, at 0.86 of the rate (H200: 0.78 to 0.86) */
-static const double HOST_BYTES = 32;     /* moved a parameter by an optimizer on the host (arXiv 2101.06840) */
+static const double BACKWARD =
+    2.9; /* of its backward pass: 2.5 times the FLOPs, at 0.86 of the rate (H200: 0.78 to 0.86) */
+static const double HOST_BYTES = 32; /* moved a parameter by an optimizer on the host (arXiv 2101.06840) */
 
-const char *const cost_names[COST_PARTS] = {"products", "attention", "rows", "head", "launch", "tp",
-                                            "dp", "pipeline", "optimizer", "offload"};
+const char *const cost_names[COST_PARTS] = {"products", "attention", "rows",     "head",      "launch",
+                                            "tp",       "dp",        "pipeline", "optimizer", "offload"};
 
 double cluster_peak(const struct cluster *m, enum dtype dtype)
 {
@@ -32,9 +33,9 @@ struct cost_model {
     struct mesh mesh;
     const struct cluster *machine;
     const struct stack *stack;
-    double rows; /* of a micro-batch */
+    double rows;                  /* of a micro-batch */
     double row_rows, stream_rows; /* that a tp rank's row operations handle; that it sends to the next stage */
-    double element;        /* bytes */
+    double element;               /* bytes */
     double product_rate, attention_rate;
 };
 
@@ -125,7 +126,8 @@ static double product_seconds(const struct cost_model *m, double batch, double r
 static double attention_seconds(const struct cost_model *m, bool backward)
 {
     const struct model_shape *shape = &m->job->model;
-    double s = shape->seq_length, heads = shape->heads / (double)m->mesh.tp, head = (double)shape->hidden / shape->heads;
+    double s = shape->seq_length, heads = shape->heads / (double)m->mesh.tp,
+           head = (double)shape->hidden / shape->heads;
     double batch = m->job->batch.micro_batch * heads, scores = batch * s * s, products;
 
     if (m->stack->fused_attention)
@@ -287,8 +289,8 @@ struct walk {
     int stages, chunks, micro_batches;
     const struct stage_cost *stage;
     double message;
-    struct schedule_entry *entries;      /* [stages][count] */
-    double *forward_end, *backward_end;  /* [micro_batches][stages * chunks] */
+    struct schedule_entry *entries;     /* [stages][count] */
+    double *forward_end, *backward_end; /* [micro_batches][stages * chunks] */
 };
 
 static double *end_of(const struct walk *w, enum schedule_kind kind, int micro_batch, int part)

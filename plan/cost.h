@@ -2,17 +2,17 @@
  * cost.h - what a step takes: the one cost model. Placement, muster-plan, parallel.mesh = "auto" and the benchmarks'
  * estimates all ask it.
  *
- * A step is the schedule that the pipeline runs (plan/schedule.h), walked entry by entry: an entry starts when its stage
- * is free and its input has arrived. With P the product rate, A the attention rate and W the memory's bandwidth, R the
+ * A step is the schedule that the pipeline runs (plan/schedule.h), walked entry by entry: an entry starts when its
+ * stage is free and its input has arrived. With P the product rate, A the attention rate and W the memory's bandwidth, R the
  * rows (tokens) of a micro-batch, d hidden, t = tp, e the bytes of an element:
  *
- *   product m x n x k   2 m n k / P + 0.7 e (m k + k n + m n) / W: an ideal kernel would hide the second term. P falls by
- *                       the share of multiprocessors that the last round of tiles leaves idle, and to 0.74 where n or k
- *                       of a rank is no multiple of 64 (BigScience: hidden 14400 / 8)
+ *   product m x n x k   2 m n k / P + 0.7 e (m k + k n + m n) / W: an ideal kernel would hide the second term. P falls
+ *                       by the share of multiprocessors that the last round of tiles leaves idle, and to 0.74 where n
+ *                       or k of a rank is no multiple of 64 (BigScience: hidden 14400 / 8)
  *   layer               products R x 3d/t x d, R x d x d/t, R x 4d/t x d, R x d x 4d/t; the backward pass has two of
  *                       each, full recompute one more but the last, selective the first
- *   attention           fused (arXiv 2205.14135): 2 R (s + 380) d / t FLOPs causal, 4 R s d / t for BERT, at rate A; the
- *                       backward pass takes 2.9 times as long. Else two batched products, and `attention` bytes a score
+ *   attention           fused (arXiv 2205.14135): 2 R (s + 380) d / t FLOPs causal, 4 R s d / t for BERT, at rate A;
+ *                       the backward pass takes 2.9 times as long. Else two batched products, and `attention` bytes a score
  *   rows                stack.rows bytes at W, over R / t rows where rows are split (arXiv 2205.05198); else 10 of 34
  *                       bytes are over all R rows
  *   head                three products R x V/t x d, and LOGIT_BYTES a logit at W
@@ -51,7 +51,7 @@ enum cost_part {
 extern const char *const cost_names[COST_PARTS];
 
 struct plan_cost {
-    double seconds; /* of a step */
+    double seconds;          /* of a step */
     double part[COST_PARTS]; /* of the stage that computes longest; they add up to seconds */
 };
 
@@ -70,10 +70,10 @@ int plan_memory(const struct job *job, const struct mesh *mesh, const struct clu
 
 /* The rates by which published tables measure a step of `seconds` on `ranks` ranks of that peak (plan/flops.h). */
 struct plan_rates {
-    double tokens, samples; /* a second */
-    double tflops;          /* a rank, Megatron's since 2022 */
-    double tflops_before;   /* Megatron's before 2022 */
-    double mfu, hfu;        /* PaLM's */
+    double tokens, samples;                      /* a second */
+    double tflops;                               /* a rank, Megatron's since 2022 */
+    double tflops_before;                        /* Megatron's before 2022 */
+    double mfu, hfu;                             /* PaLM's */
     double mosaic_mfu, mosaic_hfu;               /* MosaicML's with attention */
     double mosaic_mfu_params, mosaic_hfu_params; /* and without */
 };

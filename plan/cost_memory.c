@@ -6,8 +6,8 @@
 #include "plan/rank_config.h"
 #include "plan/schedule.h"
 
-/* Of a device: what PyTorch's allocator holds at most of it before it returns blocks (Megatron-DeepSpeed's largest batches
- * on 40 GB: 33.0 to 39.6 GiB of 39.5; BigScience's on 80 GB: 69.8 to 70.8 of 79.1). */
+/* Of a device: what PyTorch's allocator holds at most of it before it returns blocks (Megatron-DeepSpeed's largest
+ * batches on 40 GB: 33.0 to 39.6 GiB of 39.5; BigScience's on 80 GB: 69.8 to 70.8 of 79.1). */
 static const double FILLED = 0.91;
 
 /*
@@ -123,7 +123,8 @@ int plan_memory(const struct job *job, const struct mesh *mesh, const struct clu
     most = most_layers(job, mesh, first);
     for (int s = 0; s < mesh->pp && result == 0; s++)
         if (s <= 1 || s == most || s == mesh->pp - 1) {
-            result = rank_config_set(&config, &peer, mesh, mesh_rank(mesh, (struct mesh_coords){.pp = s}), &traits, err);
+            result =
+                rank_config_set(&config, &peer, mesh, mesh_rank(mesh, (struct mesh_coords){.pp = s}), &traits, err);
             if (result == 0)
                 stage_memory(&config, machine, stack, memory);
         }

@@ -10,8 +10,8 @@
  *   Megatron's TFLOPs a GPU (arXiv 2104.04473, appendix; the log line since 2022):
  *     24 f B s L d^2 (1 + s / (6d) + V / (16 L d)), f = 3, or 4 with full recompute.
  *   Megatron before 2022: 2 f M a token, M the parameters of the layers.
- *   MosaicML (llm-foundry's tables): 6N + 4 L d s for MFU, 8N + 6 L d s for HFU with full recompute. Its columns "mfu_params"
- *     and "hfu_params" (mfu* and hfu*) leave attention out.
+ *   MosaicML (llm-foundry's tables): 6N + 4 L d s for MFU, 8N + 6 L d s for HFU with full recompute. Its columns
+ *     "mfu_params" and "hfu_params" (mfu* and hfu*) leave attention out.
  */
 #ifndef MUSTER_PLAN_FLOPS_H
 #define MUSTER_PLAN_FLOPS_H

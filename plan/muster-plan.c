@@ -8,24 +8,23 @@
 #include "plan/plan_print.h"
 #include "plan/predict.h"
 
-static const char usage[] =
-    "Usage: muster-plan --machine NAME --nodes N[-M] JOB.cfg [--set path=value]...\n"
-    "       muster-plan predict --machine NAME --stack NAME TABLE.csv\n"
-    "\n"
-    "Prints the fastest meshes of a job that fit into the memory of so many nodes.\n"
-    "predict prints the rows of a table of runs with the columns predicted_gib,\n"
-    "predicted_seconds and predicted_fits.\n"
-    "\n"
-    "  --machine NAME    a file, or a name of etc/machines: a100-40, h200, ...\n"
-    "  --nodes N[-M]     nodes; of several numbers, a line for each (default 1)\n"
-    "  --ranks N         ranks a node (default: the machine's)\n"
-    "  --stack NAME      of etc/machines/stacks.cfg, or FILE:NAME (default muster)\n"
-    "  --set path=value  override a key of the job file\n"
-    "  --top N           choices shown (default 10)\n"
-    "  --json            one JSON object a line\n"
-    "  --write JOB.cfg   write the job file with the fastest mesh\n"
-    "  -h, --help        show this\n"
-    "  -V, --version     show the version\n";
+static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M] JOB.cfg [--set path=value]...\n"
+                            "       muster-plan predict --machine NAME --stack NAME TABLE.csv\n"
+                            "\n"
+                            "Prints the fastest meshes of a job that fit into the memory of so many nodes.\n"
+                            "predict prints the rows of a table of runs with the columns predicted_gib,\n"
+                            "predicted_seconds and predicted_fits.\n"
+                            "\n"
+                            "  --machine NAME    a file, or a name of etc/machines: a100-40, h200, ...\n"
+                            "  --nodes N[-M]     nodes; of several numbers, a line for each (default 1)\n"
+                            "  --ranks N         ranks a node (default: the machine's)\n"
+                            "  --stack NAME      of etc/machines/stacks.cfg, or FILE:NAME (default muster)\n"
+                            "  --set path=value  override a key of the job file\n"
+                            "  --top N           choices shown (default 10)\n"
+                            "  --json            one JSON object a line\n"
+                            "  --write JOB.cfg   write the job file with the fastest mesh\n"
+                            "  -h, --help        show this\n"
+                            "  -V, --version     show the version\n";
 
 struct plan_options {
     const char *machine, *stack, *nodes, *write;

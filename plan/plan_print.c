@@ -61,8 +61,9 @@ static void print_first(FILE *out, const struct plan_report *r)
             fprintf(out, "%s%s %.1f%%", comma, cost_names[i], 100 * c->cost.part[i] / c->cost.seconds);
             comma = ", ";
         }
-    fprintf(out, "\nrates of the first: PaLM MFU %.1f%%, HFU %.1f%%; Megatron %.1f TFLOP/s a rank (before 2022: %.1f); "
-                 "MosaicML MFU %.1f%%, HFU %.1f%% (without attention %.1f%% and %.1f%%)\n",
+    fprintf(out,
+            "\nrates of the first: PaLM MFU %.1f%%, HFU %.1f%%; Megatron %.1f TFLOP/s a rank (before 2022: %.1f); "
+            "MosaicML MFU %.1f%%, HFU %.1f%% (without attention %.1f%% and %.1f%%)\n",
             100 * rates.mfu, 100 * rates.hfu, rates.tflops, rates.tflops_before, 100 * rates.mosaic_mfu,
             100 * rates.mosaic_hfu, 100 * rates.mosaic_mfu_params, 100 * rates.mosaic_hfu_params);
 }
@@ -83,7 +84,8 @@ static int worst_part(const struct plan_cost *cost, const struct plan_cost *best
 /* Where a choice that does not fit has its memory. */
 static const char *largest_kind(const struct footprint *b)
 {
-    static const char *const kinds[] = {"parameters", "gradients", "optimizer", "activations", "workspace", "exchanges"};
+    static const char *const kinds[] = {"parameters",  "gradients", "optimizer",
+                                        "activations", "workspace", "exchanges"};
     int most = 0;
 
     for (int i = 1; i < FOOTPRINT_HOST_OPTIMIZER; i++)
@@ -124,9 +126,9 @@ static int print_others(FILE *out, const struct plan_report *r, const struct pla
     struct {
         const char *name;
         struct plan_limits limits;
-    } others[] = {{"dp alone, ZeRO-1", *limits}, {"dp alone, ZeRO-3", *limits}, {"no pipeline", *limits},
-                  {"no tensor parallelism", *limits}, {"tp over a node", *limits}, {"without recompute", *limits},
-                  {"micro-batches of 1", *limits}, {"as in the job file", *limits}};
+    } others[] = {{"dp alone, ZeRO-1", *limits},      {"dp alone, ZeRO-3", *limits},  {"no pipeline", *limits},
+                  {"no tensor parallelism", *limits}, {"tp over a node", *limits},    {"without recompute", *limits},
+                  {"micro-batches of 1", *limits},    {"as in the job file", *limits}};
     const struct job *job = r->job;
 
     others[0].limits.tp = others[0].limits.pp = others[1].limits.tp = others[1].limits.pp = 1;
@@ -187,16 +189,17 @@ static void print_choice_json(FILE *out, const struct plan_report *r, const stru
 {
     struct plan_rates rates = rates_of(r, c);
 
-    fprintf(out,
-            "{\"dp\": %d, \"tp\": %d, \"pp\": %d, \"chunks\": %d, \"zero\": %d, \"micro_batch\": %d, "
-            "\"recompute\": \"%s\", \"offload\": \"%s\", \"gib\": %.3f, \"host_gib\": %.3f, \"seconds\": %.6g, "
-            "\"tokens_per_second\": %.6g, \"samples_per_second\": %.6g, \"tflops\": %.2f, \"tflops_before_2022\": %.2f, "
-            "\"mfu\": %.4f, \"hfu\": %.4f, \"mosaicml_mfu\": %.4f, \"mosaicml_hfu\": %.4f, "
-            "\"mosaicml_mfu_params\": %.4f, \"mosaicml_hfu_params\": %.4f, \"time\": {",
-            c->mesh.dp, c->mesh.tp, c->mesh.pp, c->chunks, c->zero, c->micro_batch, recomputes[c->recompute],
-            offloads[c->offload], to_gib(c->memory.held), to_gib(c->memory.host), c->cost.seconds, rates.tokens,
-            rates.samples, rates.tflops, rates.tflops_before, rates.mfu, rates.hfu, rates.mosaic_mfu, rates.mosaic_hfu,
-            rates.mosaic_mfu_params, rates.mosaic_hfu_params);
+    fprintf(
+        out,
+        "{\"dp\": %d, \"tp\": %d, \"pp\": %d, \"chunks\": %d, \"zero\": %d, \"micro_batch\": %d, "
+        "\"recompute\": \"%s\", \"offload\": \"%s\", \"gib\": %.3f, \"host_gib\": %.3f, \"seconds\": %.6g, "
+        "\"tokens_per_second\": %.6g, \"samples_per_second\": %.6g, \"tflops\": %.2f, \"tflops_before_2022\": %.2f, "
+        "\"mfu\": %.4f, \"hfu\": %.4f, \"mosaicml_mfu\": %.4f, \"mosaicml_hfu\": %.4f, "
+        "\"mosaicml_mfu_params\": %.4f, \"mosaicml_hfu_params\": %.4f, \"time\": {",
+        c->mesh.dp, c->mesh.tp, c->mesh.pp, c->chunks, c->zero, c->micro_batch, recomputes[c->recompute],
+        offloads[c->offload], to_gib(c->memory.held), to_gib(c->memory.host), c->cost.seconds, rates.tokens,
+        rates.samples, rates.tflops, rates.tflops_before, rates.mfu, rates.hfu, rates.mosaic_mfu, rates.mosaic_hfu,
+        rates.mosaic_mfu_params, rates.mosaic_hfu_params);
     for (int i = 0; i < COST_PARTS; i++)
         fprintf(out, "%s\"%s\": %.6g", i ? ", " : "", cost_names[i], c->cost.part[i]);
     fprintf(out, "}}");
@@ -204,8 +207,9 @@ static void print_choice_json(FILE *out, const struct plan_report *r, const stru
 
 void plan_print_json(FILE *out, const struct plan_report *r)
 {
-    fprintf(out, "{\"machine\": \"%s\", \"stack\": \"%s\", \"nodes\": %d, \"ranks\": %d, \"tried\": %ld, "
-                 "\"fitting\": %ld, \"best\": [",
+    fprintf(out,
+            "{\"machine\": \"%s\", \"stack\": \"%s\", \"nodes\": %d, \"ranks\": %d, \"tried\": %ld, "
+            "\"fitting\": %ld, \"best\": [",
             r->cluster->name, r->stack->name, r->nodes, r->ranks, r->results.tried, r->results.fitting);
     for (int i = 0; i < r->results.count; i++) {
         fprintf(out, "%s", i ? ", " : "");
@@ -221,9 +225,10 @@ int plan_write_job(const char *path, const struct job *job, const struct plan_ch
 
     if (!out)
         return error_errno(err, CODE_IO, "%s", path);
-    fprintf(out, "%s%s#! --set parallel.tp=%d\n#! --set parallel.pp=%d\n#! --set parallel.chunks=%d\n"
-                 "#! --set parallel.zero=%d\n#! --set parallel.recompute=%s\n#! --set parallel.recompute_layers=0\n"
-                 "#! --set parallel.offload=%s\n#! --set batch.micro_batch=%d\n",
+    fprintf(out,
+            "%s%s#! --set parallel.tp=%d\n#! --set parallel.pp=%d\n#! --set parallel.chunks=%d\n"
+            "#! --set parallel.zero=%d\n#! --set parallel.recompute=%s\n#! --set parallel.recompute_layers=0\n"
+            "#! --set parallel.offload=%s\n#! --set batch.micro_batch=%d\n",
             job->text, ends ? "" : "\n", c->mesh.tp, c->mesh.pp, c->chunks, c->zero, recomputes[c->recompute],
             offloads[c->offload], c->micro_batch);
     if (fclose(out) != 0)

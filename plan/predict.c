@@ -98,7 +98,7 @@ static void set_number(struct row_job *job, const char *path, double value)
 static const struct {
     const char *name;
     int layers, hidden, heads;
-} published[] = {{"13b", 40, 5120, 40},   {"30b", 48, 7168, 56},   {"65b", 64, 9216, 72},   {"66b", 64, 9216, 72},
+} published[] = {{"13b", 40, 5120, 40},  {"30b", 48, 7168, 56},   {"65b", 64, 9216, 72},   {"66b", 64, 9216, 72},
                  {"70b", 64, 8192, 64},  {"120b", 96, 10240, 80}, {"175b", 96, 12288, 96}, {"2.7b", 32, 2560, 32},
                  {"6.7b", 32, 4096, 32}, {"20b", 44, 6144, 64},   {"18b", 40, 6144, 48},   {"355m", 24, 1024, 16}};
 
@@ -178,9 +178,10 @@ static void set_rest(struct row_job *job, const struct table_row *row, const str
     if (is_true(ROW_TEXT(row, "offload")))
         add_set(job, "parallel.offload", "optimizer");
     if (recompute)
-        add_set(job, "parallel.recompute", strcasecmp(recompute, "selective") == 0 ? "selective"
-                                           : is_true(recompute)                    ? "full"
-                                                                                   : "none");
+        add_set(job, "parallel.recompute",
+                strcasecmp(recompute, "selective") == 0 ? "selective"
+                : is_true(recompute)                    ? "full"
+                                                        : "none");
     if (precision)
         add_set(job, "precision.compute", bf16 ? "bf16" : fp16 ? "fp16" : "fp32");
     if (gradients)

@@ -4,8 +4,8 @@
  * Columns are found by name: model or size, params, layers, hidden, heads, seq, vocab, nodes, gpus, dp, tp, pp, chunks,
  * zero, offload, recompute, micro_batch, global_batch, grad_accum, precision, device. What a row lacks comes from the
  * stack's settings, or follows from the others: ranks from dp x tp x pp, gpus or nodes; the micro-batch is the global
- * batch / dp, the global batch dp x micro_batch x grad_accum; layers, hidden and heads from the model's name. Unknown columns are kept as they
- * are, and a row that cannot be predicted gets empty columns and a line on stderr.
+ * batch / dp, the global batch dp x micro_batch x grad_accum; layers, hidden and heads from the model's name. Unknown
+ * columns are kept as they are, and a row that cannot be predicted gets empty columns and a line on stderr.
  */
 #ifndef MUSTER_PLAN_PREDICT_H
 #define MUSTER_PLAN_PREDICT_H

@@ -136,8 +136,7 @@ int rank_config_set(struct rank_config *config, const struct job *job, const str
 {
     if (check_batch(job, mesh, err) < 0)
         return -1;
-    *config = (struct rank_config){
-        .job = job, .mesh = *mesh, .coords = mesh_coords(mesh, rank), .device = *device};
+    *config = (struct rank_config){.job = job, .mesh = *mesh, .coords = mesh_coords(mesh, rank), .device = *device};
     config->most_micro_batches = rank_config_share(job, mesh, 0, job->batch.global_batch).micro_batches;
     if (place_chunks(config, job, mesh, err) < 0)
         return -1;
@@ -193,8 +192,7 @@ size_t rank_config_workspace(const struct rank_config *config)
     if (bert_head && config->sizes.vocab_padded > sizes.bias_cols)
         sizes.bias_cols = config->sizes.vocab_padded;
     for (int kind = 0; kind < UNIT_KINDS; kind++)
-        sizes.squares +=
-            (size_t)units->number[kind] * ((units->size[kind].count + SQUARES_BLOCK - 1) / SQUARES_BLOCK);
+        sizes.squares += (size_t)units->number[kind] * ((units->size[kind].count + SQUARES_BLOCK - 1) / SQUARES_BLOCK);
     return kernels_workspace_bytes(&sizes);
 }
 
@@ -242,11 +240,9 @@ static const char *const rows[] = {"parameters",        "gradients",          "o
 static size_t footprint_row(const struct footprint *b, int row)
 {
     const size_t *of = b->bytes;
-    const size_t fields[] = {of[FOOTPRINT_PARAMETERS],     of[FOOTPRINT_GRADIENTS],
-                             of[FOOTPRINT_OPTIMIZER],      of[FOOTPRINT_ACTIVATIONS],
-                             of[FOOTPRINT_WORKSPACE],      of[FOOTPRINT_COMMUNICATION],
-                             footprint_device(b),          of[FOOTPRINT_HOST_OPTIMIZER],
-                             of[FOOTPRINT_HOST_STAGING]};
+    const size_t fields[] = {of[FOOTPRINT_PARAMETERS],  of[FOOTPRINT_GRADIENTS],      of[FOOTPRINT_OPTIMIZER],
+                             of[FOOTPRINT_ACTIVATIONS], of[FOOTPRINT_WORKSPACE],      of[FOOTPRINT_COMMUNICATION],
+                             footprint_device(b),       of[FOOTPRINT_HOST_OPTIMIZER], of[FOOTPRINT_HOST_STAGING]};
 
     return fields[row];
 }

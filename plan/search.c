@@ -213,6 +213,6 @@ int plan_search(const struct job *job, const struct cluster *machine, const stru
     if (s.any)
         return 0;
     return error_set(err, CODE_CONFIG,
-                     "no mesh of %d ranks for %d layers, %d heads and a batch of %d: take another number of ranks", ranks,
-                     job->model.layers, job->model.heads, job->batch.global_batch);
+                     "no mesh of %d ranks for %d layers, %d heads and a batch of %d: take another number of ranks",
+                     ranks, job->model.layers, job->model.heads, job->batch.global_batch);
 }

@@ -1,6 +1,6 @@
 /*
- * search.h - which mesh to take: tries every mesh, ZeRO stage, recompute, offload and micro-batch that the model's shape
- * and the limits allow; memory and time are plan/cost.h's. Deterministic: equal arguments give equal results.
+ * search.h - which mesh to take: tries every mesh, ZeRO stage, recompute, offload and micro-batch that the model's
+ * shape and the limits allow; memory and time are plan/cost.h's. Deterministic: equal arguments give equal results.
  */
 #ifndef MUSTER_PLAN_SEARCH_H
 #define MUSTER_PLAN_SEARCH_H
@@ -11,9 +11,9 @@
 struct plan_limits {
     int tp, pp, chunks, micro_batch;
     int zero, recompute, offload;
-    int most_tp;         /* 0: the ranks of a node */
-    double memory;       /* bytes of a rank; 0: the machine's */
-    double host_memory;  /* bytes of a rank; 0: not limited */
+    int most_tp;        /* 0: the ranks of a node */
+    double memory;      /* bytes of a rank; 0: the machine's */
+    double host_memory; /* bytes of a rank; 0: not limited */
 };
 #define PLAN_FREE ((struct plan_limits){.zero = -1, .recompute = -1, .offload = -1})
 
@@ -34,8 +34,8 @@ struct plan_results {
     struct plan_choice smallest; /* what needs least memory, if nothing fits */
 };
 
-/* The job's mesh keys are not read; its model, batch, precision and the rest are. -1 with CODE_CONFIG if the model has no
- * mesh of so many ranks; results->count 0 if there are meshes but none fits. */
+/* The job's mesh keys are not read; its model, batch, precision and the rest are. -1 with CODE_CONFIG if the model has
+ * no mesh of so many ranks; results->count 0 if there are meshes but none fits. */
 int plan_search(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
                 const struct plan_limits *limits, struct plan_results *results, struct error *err);
 

@@ -98,7 +98,7 @@ void zero_unit_buffers(const struct zero_sizes *sizes, const struct zero_config 
 
 /* The buffers that units share. The slots' buffers come once for each slot. */
 enum {
-    SHARED_MICRO_GRAD,                            /* BLOCK_SLOTS */
+    SHARED_MICRO_GRAD,                                 /* BLOCK_SLOTS */
     SHARED_GATHERED = SHARED_MICRO_GRAD + BLOCK_SLOTS, /* BLOCK_SLOTS */
     SHARED_SCRATCH = SHARED_GATHERED + BLOCK_SLOTS,    /* REDUCE_SLOTS; likewise the next three */
     SHARED_OUTGOING = SHARED_SCRATCH + REDUCE_SLOTS,

@@ -98,7 +98,7 @@ size_t unit_add(struct unit_size *size, const struct model_shape *m, const struc
     for (int i = 0; i < shape->ndim; i++) {
         size_t all = (size_t)shape->shape[i], tp = (size_t)mesh->tp;
 
-        elements *= i != shape->split    ? all
+        elements *= i != shape->split   ? all
                     : shape->vocabulary ? (size_t)vocabulary_padded(m, mesh->tp)
                                         : (all + tp - 1) / tp;
     }

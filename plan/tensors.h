@@ -56,7 +56,7 @@ enum {
     HEAD_VOCAB_BIAS, /* split over the vocabulary */
 };
 
-/* A tensor's shape. split: the dimension that is divided among the tp ranks; UNIT_WHOLE: every tp rank has all of it. */
+/* A tensor's shape. split: the dimension that is divided among the tp ranks; UNIT_WHOLE: every tp rank has all. */
 enum { UNIT_WHOLE = -1 };
 
 struct unit_tensor_shape {

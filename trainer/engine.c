@@ -175,8 +175,7 @@ struct engine *engine_create(const struct job *job, struct comm *world, struct e
     e->world = world;
     if (mesh_fit(&e->mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0)
         goto fail;
-    if (open_device(e, err) < 0 ||
-        rank_config_set(&e->config, job, &e->mesh, comm_rank(world), &e->traits, err) < 0 ||
+    if (open_device(e, err) < 0 || rank_config_set(&e->config, job, &e->mesh, comm_rank(world), &e->traits, err) < 0 ||
         !(e->units = units_create(&job->model, &e->mesh, job->parallel.chunks, comm_rank(world), err)) ||
         split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
         goto fail;

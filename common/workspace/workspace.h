@@ -54,7 +54,7 @@ struct workspace {
     int heads;          /* of attention; this and the rest only for a GPU */
     bool masked;        /* attention has dropout, lengths or documents */
     enum attention_choice attention;
-    size_t squares;     /* blocks of a sum_of_squares (SQUARES_BLOCK), counted in each array alone */
+    size_t squares; /* blocks of a sum_of_squares (SQUARES_BLOCK), counted in each array alone */
 };
 
 size_t kernels_workspace_bytes(const struct workspace *sizes);

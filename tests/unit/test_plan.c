@@ -161,7 +161,8 @@ static void costs_go_the_right_way(void **state)
     changed = job, changed.parallel.offload = OFFLOAD_OPTIMIZER;
     assert_true(cost_of(&changed, eight).part[COST_OFFLOAD] > 0);
     assert_true(cost_of(&job, (struct mesh){16, 1, 1}).seconds < plain);
-    assert_true(cost_of(&job, (struct mesh){2, 16, 1}).part[COST_TP] > cost_of(&job, (struct mesh){4, 8, 1}).part[COST_TP]);
+    assert_true(cost_of(&job, (struct mesh){2, 16, 1}).part[COST_TP] >
+                cost_of(&job, (struct mesh){4, 8, 1}).part[COST_TP]);
     job_destroy(&job);
 }
 

@@ -352,7 +352,8 @@ static void scratch_of_tensor_parallelism_is_bounded(void **state)
 
         job.model = *m;
         assert_int_equal(rank_config_footprint(&job, &mesh, 0, &on_cpu, &bytes, &err), 0);
-        assert_int_equal(bytes.bytes[FOOTPRINT_COMMUNICATION], rows > sums ? rows : sums); /* one stage and dp 1: nothing else */
+        assert_int_equal(bytes.bytes[FOOTPRINT_COMMUNICATION],
+                         rows > sums ? rows : sums); /* one stage and dp 1: nothing else */
     }
     job_destroy(&job);
 }

@@ -284,12 +284,9 @@ static void slots_repeat_after_some_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_stage_alternates),
-        cmocka_unit_test(interleaved_as_in_the_paper),
-        cmocka_unit_test(every_entry_once_and_in_order),
-        cmocka_unit_test(activations_held),
-        cmocka_unit_test(slots_repeat_after_some_groups),
-        cmocka_unit_test(no_deadlock_and_no_needless_idleness),
+        cmocka_unit_test(one_stage_alternates),           cmocka_unit_test(interleaved_as_in_the_paper),
+        cmocka_unit_test(every_entry_once_and_in_order),  cmocka_unit_test(activations_held),
+        cmocka_unit_test(slots_repeat_after_some_groups), cmocka_unit_test(no_deadlock_and_no_needless_idleness),
     };
 
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);

@@ -138,9 +138,9 @@ static struct rank_units count_units(const struct units *units)
     struct rank_units counts = {0};
 
     for (int i = 0; i < units->nunits; i++) {
-        enum unit_kind kind = i < UNIT_BLOCK0              ? (enum unit_kind)i
+        enum unit_kind kind = i < UNIT_BLOCK0          ? (enum unit_kind)i
                               : i == units_head(units) ? UNIT_KIND_HEAD
-                                                           : UNIT_KIND_BLOCK;
+                                                       : UNIT_KIND_BLOCK;
         const struct unit *unit = &units->units[i];
 
         if (unit->here) {
