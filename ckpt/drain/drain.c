@@ -155,16 +155,21 @@ static void remove_directory(const struct drainer *drainer)
     rmdir(drainer->stage.path);
 }
 
-/* A process that opens the stage meanwhile waits for this lock, and then finds the stage removed; or it has the lock,
- * and the stage stays. */
-static void remove_stage(struct drainer *drainer)
+/*
+ * Unless a run uses the stage. Removes it if `all`, else its slots: no rank uses them again, and what is left of the
+ * saves keeps its data. A process that opens the stage meanwhile waits for this lock, and may find the stage removed.
+ */
+static void free_memory(struct drainer *drainer, bool all)
 {
-    int fd = stage_lock(&drainer->stage, STAGE_USERS, false);
+    int users = stage_lock(&drainer->stage, STAGE_USERS, false);
 
-    if (fd < 0)
+    if (users < 0)
         return;
-    remove_directory(drainer);
-    close(fd);
+    if (all)
+        remove_directory(drainer);
+    else if (file_exists(&drainer->stage, STAGE_SLOTS))
+        file_trash(&drainer->stage, STAGE_SLOTS, NULL);
+    close(users);
 }
 
 /* If a save has ended, it may supersede those that are left. */
@@ -180,8 +185,6 @@ static int leave_stage(struct drainer *drainer, int left)
     drainer_write_status(drainer, true);
     if (left > 0)
         log_left(drainer, left);
-    if (drainer->options.once && !drainer->in_use) /* this memory is not used again */
-        file_trash(&drainer->stage, STAGE_SLOTS, NULL);
     return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : (int)drainer->result;
 }
 
@@ -203,8 +206,7 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
         if (left == drainer->unknown && !busy && drainer->options.once) {
             if (left > 0)
                 return CKPT_DRAIN_LEFT; /* of a format that another release knows */
-            if (!drainer->in_use)
-                remove_stage(drainer);
+            free_memory(drainer, true);
             return (int)drainer->result;
         }
         if (stage_is_removed(&drainer->stage))
@@ -308,6 +310,7 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
         begin_status(drainer);
         result = drain_until_done(drainer, err);
         drain_child_stop(drainer);
+        free_memory(drainer, false);
     }
     destroy_drainer(drainer);
     return result;
@@ -361,6 +364,7 @@ static int reclaim_stage(struct drainer *drainer, double before, struct error *e
 
     if (users < 0)
         return 0;
+    file_trash(&drainer->stage, STAGE_SLOTS, NULL);
     do {
         now = 0;
         more = staged_list(&drainer->stage, &saves, &count, err);
