@@ -369,8 +369,13 @@ static bool take_turn(struct drain_turn *turn, bool under_way)
     struct drainer *drainer = turn->drainer;
     char why[256];
 
-    if (under_way && (atomic_load(&drainer->shared->reported) || drainer->child.pid == 0))
-        return end_turn(turn);
+    if (under_way && (atomic_load(&drainer->shared->reported) || drainer->child.pid == 0)) {
+        if (!end_turn(turn))
+            return false;
+        if (clock_monotonic() < turn->save->retry_at)
+            return true;
+        under_way = false; /* it goes on before a younger one has its turn, and supersedes it */
+    }
     if (!under_way)
         update_status(turn);
     if (is_dropped(turn, why, sizeof why) ||
