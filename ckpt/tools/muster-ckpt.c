@@ -161,7 +161,7 @@ static const char help[] =
 static const struct command {
     const char *name;
     int paths, most_paths;
-    int (*run)(char **paths, const struct options *options, struct error *err);
+    tool_command *run;
 } commands[] = {
     {"diff", 2, 2, tool_diff},           {"export", 2, 2, tool_export}, {"import", 2, 2, tool_import},
     {"list", 1, 1, tool_list},           {"prune", 1, 1, tool_prune},   {"reclaim", 0, 1 << 20, tool_reclaim},
@@ -209,32 +209,6 @@ static int run_command(const char *name, char **paths, int count, const struct o
     return option_fail("no such command: %s", name);
 }
 
-static int parse_options(struct options *o, int argc, char **argv)
-{
-    const struct option_row rows[] = {
-        {"json", OPTION_FLAG, .to = &o->json},
-        {"all", OPTION_FLAG, .to = &o->all},
-        {"tensors", OPTION_FLAG, .to = &o->tensors},
-        {"job", OPTION_FLAG, .to = &o->job},
-        {"force", OPTION_FLAG, .to = &o->force},
-        {"all-users", OPTION_FLAG, .to = &o->all_users},
-        {"older-than", OPTION_TIME, .to = &o->older_than},
-        {"to", OPTION_TEXT, .to = &o->to},
-        {"format", OPTION_TEXT, .to = &o->format},
-        {"dtype", OPTION_TEXT, .to = &o->dtype},
-        {"tokenizer", OPTION_TEXT, .to = &o->tokenizer},
-        {"shard-size", OPTION_TAKE, .to = &o->shard_size, .take = take_shard_size},
-        {"heads", OPTION_WHOLE, .to = &o->heads, .least = 1, .most = 4096},
-        {"keep", OPTION_WHOLE, .to = &o->keep, .least = 1, .most = 1000000},
-        {"keep-every", OPTION_WHOLE, .to = &o->keep_every, .least = 1, .most = 1000000000},
-        {"quiet", OPTION_FLAG, .to = &o->quiet, .letter = 'q'},
-        {"threads", OPTION_WHOLE, .to = &o->threads, .least = 1, .most = 256, .letter = 'j'},
-        {0},
-    };
-
-    return options_read(rows, argc, argv, help);
-}
-
 int main(int argc, char **argv)
 {
     /* Reading waits for disks more than it computes: a few more threads than processors keep the disks busy. */
@@ -242,7 +216,27 @@ int main(int argc, char **argv)
                                                                : processors > 8 ? 16
                                                                                 : processors * 2;
     struct options options = {.threads = threads, .shard_size = 5000000000, .keep = -1};
-    int code = parse_options(&options, argc, argv);
+    const struct option_row rows[] = {
+        {"json", OPTION_FLAG, .to = &options.json},
+        {"all", OPTION_FLAG, .to = &options.all},
+        {"tensors", OPTION_FLAG, .to = &options.tensors},
+        {"job", OPTION_FLAG, .to = &options.job},
+        {"force", OPTION_FLAG, .to = &options.force},
+        {"all-users", OPTION_FLAG, .to = &options.all_users},
+        {"older-than", OPTION_TIME, .to = &options.older_than},
+        {"to", OPTION_TEXT, .to = &options.to},
+        {"format", OPTION_TEXT, .to = &options.format},
+        {"dtype", OPTION_TEXT, .to = &options.dtype},
+        {"tokenizer", OPTION_TEXT, .to = &options.tokenizer},
+        {"shard-size", OPTION_TAKE, .to = &options.shard_size, .take = take_shard_size},
+        {"heads", OPTION_WHOLE, .to = &options.heads, .least = 1, .most = 4096},
+        {"keep", OPTION_WHOLE, .to = &options.keep, .least = 1, .most = 1000000},
+        {"keep-every", OPTION_WHOLE, .to = &options.keep_every, .least = 1, .most = 1000000000},
+        {"quiet", OPTION_FLAG, .to = &options.quiet, .letter = 'q'},
+        {"threads", OPTION_WHOLE, .to = &options.threads, .least = 1, .most = 256, .letter = 'j'},
+        {0},
+    };
+    int code = options_read(rows, argc, argv, help);
 
     if (code >= 0)
         return error_output(code);

@@ -30,18 +30,11 @@ struct options {
  * Each prints its results and returns the exit code; or -1 with *err, which the caller reports. `paths` is ended by
  * NULL and has as many as the command takes.
  */
-int tool_list(char **paths, const struct options *options, struct error *err);
-int tool_show(char **paths, const struct options *options, struct error *err);
-int tool_verify(char **paths, const struct options *options, struct error *err);
-int tool_diff(char **paths, const struct options *options, struct error *err);
-int tool_status(char **paths, const struct options *options,
-                struct error *err); /* no path: all stages under /dev/shm */
-int tool_reclaim(char **paths, const struct options *options, struct error *err); /* the same */
-int tool_reshard(char **paths, const struct options *options, struct error *err);
-int tool_export(char **paths, const struct options *options, struct error *err);
-int tool_import(char **paths, const struct options *options, struct error *err);
-int tool_prune(char **paths, const struct options *options, struct error *err);
-int tool_rm(char **paths, const struct options *options, struct error *err);
+typedef int tool_command(char **paths, const struct options *options, struct error *err);
+
+tool_command tool_list, tool_show, tool_verify, tool_diff;
+tool_command tool_status, tool_reclaim; /* no path: all stages under /dev/shm */
+tool_command tool_reshard, tool_export, tool_import, tool_prune, tool_rm;
 
 /* A progress bar on standard error, where that is a terminal and --quiet was not given. */
 struct bar {
