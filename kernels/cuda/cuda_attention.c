@@ -7,7 +7,7 @@
 
 _Static_assert(sizeof(struct attention_call) <= 128, "cuda_attention.h says why");
 
-struct attention_call attention_call_of(const struct attention *op)
+static struct attention_call call_of(const struct attention *op)
 {
     struct attention_call call = {
         .seq = op->seq,
@@ -52,54 +52,48 @@ bool attention_aligned(const struct attention_call *call)
     return is_aligned(call->qkv) && is_aligned(call->out) && is_aligned(call->dout) && is_aligned(call->dqkv);
 }
 
-bool attention_fits_tiles(const struct attention_call *call)
+/* Whether the tiled kernels can do it: a 16-bit type, an even head size, 16-byte aligned operands, and dropout in whole
+ * blocks of 8. */
+static bool fits_tiles(const struct attention_call *call)
 {
     bool blocks = !call->drops || (call->seq % 8 == 0 && call->element % 8 == 0 && call->stride % 8 == 0);
 
     return call->head_size % 2 == 0 && blocks && call->dtype != DTYPE_F32 && attention_aligned(call);
 }
 
-static bool attention_ready(struct device *dev, const struct attention *op, const struct attention_call *call,
-                            const char *name)
+static void attend(struct device *dev, const struct attention *op, bool backward)
 {
-    if (!device_ready(dev, call->dtype, name) || !attention_valid(dev, op))
-        return false;
-    if (call->head_size > ATTENTION_MAX_HEAD_SIZE) {
-        device_fail(dev, CODE_CONFIG, "%s: a head size of %d; on a GPU it can be at most %d", name, call->head_size,
+    const char *name = backward ? "attention_backward" : "attention_forward";
+    struct attention_call call = call_of(op);
+
+    if (!device_ready(dev, call.dtype, name) || !attention_valid(dev, op))
+        return;
+    if (call.head_size > ATTENTION_MAX_HEAD_SIZE) {
+        device_fail(dev, CODE_CONFIG, "%s: a head size of %d; on a GPU it can be at most %d", name, call.head_size,
                     ATTENTION_MAX_HEAD_SIZE);
-        return false;
+        return;
     }
-    return call->pairs > 0 && call->seq > 0;
+    if (call.pairs <= 0 || call.seq <= 0)
+        return;
+    if (dev->attention != ATTENTION_OWN && attention_by_cudnn(dev, &call, backward))
+        return;
+    if (backward)
+        call.delta =
+            cuda_workspace(dev, workspace_attention_backward((size_t)op->batch * (size_t)call.seq, (size_t)call.heads));
+    if (backward && !call.delta)
+        return;
+    if (fits_tiles(&call))
+        (backward ? attention_tiled_backward : attention_tiled_forward)(dev, &call);
+    else
+        (backward ? attention_plain_backward : attention_plain_forward)(dev, &call);
 }
 
 void cuda_attention_forward(struct device *dev, const struct attention *op)
 {
-    struct attention_call call = attention_call_of(op);
-
-    if (!attention_ready(dev, op, &call, "attention_forward"))
-        return;
-    if (dev->attention != ATTENTION_OWN && attention_by_cudnn(dev, &call, false))
-        return;
-    if (attention_fits_tiles(&call))
-        attention_tiled_forward(dev, &call);
-    else
-        attention_plain_forward(dev, &call);
+    attend(dev, op, false);
 }
 
 void cuda_attention_backward(struct device *dev, const struct attention *op)
 {
-    struct attention_call call = attention_call_of(op);
-
-    if (!attention_ready(dev, op, &call, "attention_backward"))
-        return;
-    if (dev->attention != ATTENTION_OWN && attention_by_cudnn(dev, &call, true))
-        return;
-    call.delta =
-        cuda_workspace(dev, workspace_attention_backward((size_t)op->batch * (size_t)call.seq, (size_t)call.heads));
-    if (!call.delta)
-        return;
-    if (attention_fits_tiles(&call))
-        attention_tiled_backward(dev, &call);
-    else
-        attention_plain_backward(dev, &call);
+    attend(dev, op, true);
 }

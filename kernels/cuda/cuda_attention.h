@@ -50,14 +50,8 @@ struct attention_call {
     float kept;
 };
 
-struct attention_call attention_call_of(const struct attention *op);
-
 /* Whether qkv, out and their gradients begin at 16 bytes, as every fused kernel wants. */
 bool attention_aligned(const struct attention_call *call);
-
-/* Whether the tiled kernels can do it: a 16-bit type, an even head size, 16-byte aligned operands, and dropout in whole
- * blocks of 8. */
-bool attention_fits_tiles(const struct attention_call *call);
 
 /* Each enqueues its kernels on the device's stream; a failed launch fails the device. */
 void attention_tiled_forward(struct device *dev, const struct attention_call *call);

@@ -13,9 +13,7 @@
 #define cuda_dropout_backward            emulated_dropout_backward
 #define cuda_attention_forward           emulated_attention_forward
 #define cuda_attention_backward          emulated_attention_backward
-#define attention_call_of                emulated_attention_call_of
 #define attention_aligned                emulated_attention_aligned
-#define attention_fits_tiles             emulated_attention_fits_tiles
 #define attention_tiled_forward          emulated_attention_tiled_forward
 #define attention_tiled_backward         emulated_attention_tiled_backward
 #define attention_plain_forward          emulated_attention_plain_forward

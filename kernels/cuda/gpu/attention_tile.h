@@ -401,9 +401,10 @@ static __device__ inline float quad_sum(float x)
 }
 
 /*
- * attention_choose: launches the kernel that is compiled for a call's type and padded head size. The call must be one
- * that attention_fits_tiles. EXACT kernels are for the usual call: head_size is D, and there are neither dropout nor
- * documents. The others ask at run time, which costs instructions in the main loop. Each pass passes its launch as
+ * attention_choose: launches the kernel that is compiled for a call's type and padded head size. The tiled kernels must
+ * be able to do the call (fits_tiles). EXACT kernels are for the usual call: head_size is D, and there are neither
+ * dropout nor documents. The others ask at run time, which costs instructions in the main loop. Each pass passes its
+ * launch as
  *     struct forward { // in an unnamed namespace: the emulator compiles the same templates beside these
  *         template <enum dtype T, int D, bool DROPS, bool EXACT>
  *         static void launch(struct device *, const struct attention_call *);
