@@ -61,7 +61,7 @@ static bool fits_tiles(const struct attention_call *call)
     return call->head_size % 2 == 0 && blocks && call->dtype != DTYPE_F32 && attention_aligned(call);
 }
 
-static void attend(struct device *dev, const struct attention *op, bool backward)
+static void run_attention(struct device *dev, const struct attention *op, bool backward)
 {
     const char *name = backward ? "attention_backward" : "attention_forward";
     struct attention_call call = call_of(op);
@@ -90,10 +90,10 @@ static void attend(struct device *dev, const struct attention *op, bool backward
 
 void cuda_attention_forward(struct device *dev, const struct attention *op)
 {
-    attend(dev, op, false);
+    run_attention(dev, op, false);
 }
 
 void cuda_attention_backward(struct device *dev, const struct attention *op)
 {
-    attend(dev, op, true);
+    run_attention(dev, op, true);
 }
