@@ -443,20 +443,29 @@ int plan_cost(const struct job *job, const struct mesh *mesh, const struct clust
     return result;
 }
 
-struct plan_rates plan_rates(const struct job *job, int ranks, double peak, double seconds)
+/* The part of the layers that is recomputed: the first recompute_layers of each stage. */
+static double recomputed_part(const struct job *job)
+{
+    double layers = (double)job->parallel.recompute_layers * job->parallel.pp;
+
+    return layers == 0 || layers > job->model.layers ? 1.0 : layers / job->model.layers;
+}
+
+struct plan_rates plan_rates(const struct job *job, int samples, int ranks, double peak, double seconds)
 {
     const struct model_shape *m = &job->model;
-    bool full = job->parallel.recompute == RECOMPUTE_FULL && job->parallel.recompute_layers == 0;
-    double samples = job->batch.global_batch, tokens = samples * m->seq_length;
+    double tokens = (double)samples * m->seq_length, model = flops_model(m, tokens);
+    double hardware = flops_hardware(m, tokens, job->parallel.recompute);
     double device = 1 / (seconds * ranks), share = device / peak;
+    bool full = job->parallel.recompute == RECOMPUTE_FULL;
 
     return (struct plan_rates){
         .tokens = tokens / seconds,
         .samples = samples / seconds,
         .tflops = flops_megatron(m, tokens, full) * device * 1e-12,
         .tflops_before = flops_megatron_before(m, tokens, full) * device * 1e-12,
-        .mfu = flops_model(m, tokens) * share,
-        .hfu = flops_hardware(m, tokens, job->parallel.recompute) * share,
+        .mfu = model * share,
+        .hfu = (model + (hardware - model) * recomputed_part(job)) * share,
         .mosaic_mfu = flops_mosaicml(m, tokens, false, true) * share,
         .mosaic_hfu = flops_mosaicml(m, tokens, full, true) * share,
         .mosaic_mfu_params = flops_mosaicml(m, tokens, false, false) * share,

@@ -68,7 +68,8 @@ struct plan_memory {
 int plan_memory(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
                 const struct stack *stack, struct plan_memory *memory, struct error *err);
 
-/* The rates by which published tables measure a step of `seconds` on `ranks` ranks of that peak (plan/flops.h). */
+/* The rates by which published tables measure a step of `samples` in `seconds` on `ranks` ranks of that peak each
+ * (plan/flops.h). */
 struct plan_rates {
     double tokens, samples;                      /* a second */
     double tflops;                               /* a rank, Megatron's since 2022 */
@@ -77,7 +78,7 @@ struct plan_rates {
     double mosaic_mfu, mosaic_hfu;               /* MosaicML's with attention */
     double mosaic_mfu_params, mosaic_hfu_params; /* and without */
 };
-struct plan_rates plan_rates(const struct job *job, int ranks, double peak, double seconds);
+struct plan_rates plan_rates(const struct job *job, int samples, int ranks, double peak, double seconds);
 
 double cluster_peak(const struct cluster *machine, enum dtype dtype);
 

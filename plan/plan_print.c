@@ -10,7 +10,7 @@ static struct plan_rates rates_of(const struct plan_report *report, const struct
     struct job job = *report->job;
 
     plan_apply(c, &job);
-    return plan_rates(&job, report->ranks, cluster_peak(report->cluster, job.precision.compute), c->cost.seconds);
+    return plan_rates(&job, job.batch.global_batch, report->ranks, cluster_peak(report->cluster, job.precision.compute), c->cost.seconds);
 }
 
 static double to_gib(double bytes)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/job_data.h"
-#include "plan/flops.h"
+#include "plan/cost.h"
 #include "trainer/report/progress.h"
 #include "trainer/run.h"
 
@@ -28,22 +28,12 @@ void run_log(const struct run *run, const char *format, ...)
     va_end(args);
 }
 
-/* The part of the layers that is recomputed: the first recompute_layers of each stage. */
-static double recomputed_part(const struct run *run)
-{
-    double layers = (double)run->job->parallel.recompute_layers * run->engine->mesh.pp;
-
-    return layers == 0 || layers > run->job->model.layers ? 1.0 : layers / run->job->model.layers;
-}
-
 struct metrics_step run_measure(const struct run *run, const struct step_result *result, double step_seconds)
 {
     const struct job *job = run->job;
     const struct engine *e = run->engine;
-    double tokens = (double)result->global_batch * job->model.seq_length;
-    double model = flops_model(&job->model, tokens),
-           hardware = flops_hardware(&job->model, tokens, job->parallel.recompute);
     int world = comm_size(run->world);
+    struct plan_rates rates = plan_rates(job, result->global_batch, world, run->peak_flops / world, step_seconds);
 
     return (struct metrics_step){
         .step = (long)e->step,
@@ -55,11 +45,15 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
         .loss_scale = result->loss_scale,
         .skipped = result->skip != SKIP_NONE,
         .step_seconds = step_seconds,
-        .tokens_per_second = tokens / step_seconds,
-        .tflops = flops_megatron(&job->model, tokens, job->parallel.recompute == RECOMPUTE_FULL) / step_seconds /
-                  world * 1e-12,
-        .mfu = model / step_seconds / run->peak_flops,
-        .hfu = (model + (hardware - model) * recomputed_part(run)) / step_seconds / run->peak_flops,
+        .tokens_per_second = rates.tokens,
+        .tflops = rates.tflops,
+        .mfu = rates.mfu,
+        .hfu = rates.hfu,
+        .tflops_before_2022 = rates.tflops_before,
+        .mosaicml_mfu = rates.mosaic_mfu,
+        .mosaicml_hfu = rates.mosaic_hfu,
+        .mosaicml_mfu_params = rates.mosaic_mfu_params,
+        .mosaicml_hfu_params = rates.mosaic_hfu_params,
         .world = world,
         .dp = e->mesh.dp,
         .tp = e->mesh.tp,

@@ -562,6 +562,25 @@ static void a_missing_directory_is_an_io_error(void **state)
 
 #define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
+/* Rates by other conventions are written where there are any, and read back. */
+static void other_conventions_are_kept(void **state)
+{
+    struct metrics_step out, in = make_step(1, 4);
+    char line[METRICS_LINE_SIZE];
+    struct error err;
+
+    (void)state;
+    metrics_format(line, &in);
+    assert_null(strstr(line, "mosaicml"));
+    in.tflops_before_2022 = 100;
+    in.mosaicml_mfu = 0.5, in.mosaicml_hfu = 0.625;
+    in.mosaicml_mfu_params = 0.25, in.mosaicml_hfu_params = 0.375;
+    assert_int_equal(metrics_parse(&out, line, metrics_format(line, &in), &err), 0);
+    assert_non_null(strstr(line, "\"tflops_before_2022\":100,\"mosaicml_mfu\":0.5,\"mosaicml_hfu\":0.625,"
+                                 "\"mosaicml_mfu_params\":0.25,\"mosaicml_hfu_params\":0.375"));
+    assert_memory_equal(&out.tflops_before_2022, &in.tflops_before_2022, 5 * sizeof(double));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -587,6 +606,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_that_does_not_answer_is_not_waited_for, make_dir, remove_dir),
         WITH_DIR(another_file_of_the_name_is_seen_once),
         cmocka_unit_test(a_missing_directory_is_an_io_error),
+        cmocka_unit_test(other_conventions_are_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

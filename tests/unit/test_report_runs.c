@@ -57,6 +57,7 @@ static void summary_says_what_happened(void **state)
         "tokens      960k in 1:40 of training\n",
         "speed       9.60k tokens/s, 0.5 s a step\n",
         "efficiency  MFU 50.0%, HFU 50.0%, 1.25 TFLOP/s a rank\n",
+        "also        Megatron before 2022 1.2 TFLOP/s; MosaicML MFU 40.0%, HFU 45.0%; without attention 30.0%, 35.0%\n",
         "  1-120                   4  4 x 1 x 1        12.0k       1:00   50.0%\n",
         "  121-200                 2  2 x 1 x 1        6.00k       0:40   50.0%\n",
     };
@@ -66,6 +67,11 @@ static void summary_says_what_happened(void **state)
 
     (void)state;
     run[149].valid_loss = 3.25;
+    for (int i = 0; i < 200; i++) {
+        run[i].tflops_before_2022 = 1.2;
+        run[i].mosaicml_mfu = 0.4, run[i].mosaicml_hfu = 0.45;
+        run[i].mosaicml_mfu_params = 0.3, run[i].mosaicml_hfu_params = 0.35;
+    }
     text = summary_text(run, 200, false);
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
         if (!strstr(text, expected[i]))

@@ -41,13 +41,23 @@ static const struct metrics_key KEYS[] = {
     {KEY(dp, KIND_INT, 1)},
     {KEY(tp, KIND_INT, 1)},
     {KEY(pp, KIND_INT, 1)},
-    /* optional ones */
+    /* optional ones; of these, KEY_RATES are left out where they are 0 */
+    {KEY(tflops_before_2022, KIND_MEASURE, 0)},
+    {KEY(mosaicml_mfu, KIND_MEASURE, 0)},
+    {KEY(mosaicml_hfu, KIND_MEASURE, 0)},
+    {KEY(mosaicml_mfu_params, KIND_MEASURE, 0)},
+    {KEY(mosaicml_hfu_params, KIND_MEASURE, 0)},
     {KEY(order_loss, KIND_RESULT, 0)},
     {KEY(valid_loss, KIND_RESULT, 0)},
     {KEY(valid_order_loss, KIND_RESULT, 0)},
 };
 
-enum { KEY_COUNT = sizeof KEYS / sizeof KEYS[0], KEY_VALIDATION = KEY_COUNT - 2, KEY_OPTIONAL = KEY_VALIDATION - 1 };
+enum {
+    KEY_COUNT = sizeof KEYS / sizeof KEYS[0],
+    KEY_VALIDATION = KEY_COUNT - 2,
+    KEY_RATES = 5,
+    KEY_OPTIONAL = KEY_VALIDATION - KEY_RATES - 1,
+};
 
 /* ---- a step as text ---- */
 
@@ -90,7 +100,7 @@ static size_t format_array(char *buf, size_t size, const char *name, const doubl
     return used + (count ? (size_t)snprintf(buf + used, size - used, "]") : 0);
 }
 
-/* Leaves out an order_loss or valid_order_loss that is NaN. */
+/* Leaves out an order_loss or valid_order_loss that is NaN, and optional rates that are 0. */
 static size_t format_keys(char *buf, size_t size, int first, int end, const struct metrics_step *step)
 {
     size_t used = 0;
@@ -99,6 +109,8 @@ static size_t format_keys(char *buf, size_t size, int first, int end, const stru
         const void *field = (const char *)step + KEYS[i].offset;
 
         if (i >= KEY_OPTIONAL && i != KEY_VALIDATION && isnan(*(const double *)field))
+            continue;
+        if (i >= KEY_OPTIONAL && i < KEY_OPTIONAL + KEY_RATES && *(const double *)field == 0)
             continue;
         used += (size_t)snprintf(buf + used, size - used, "%c\"%s\":", i ? ',' : '{', KEYS[i].name);
         used += (size_t)format_value(buf + used, size - used, &KEYS[i], field);
@@ -116,7 +128,7 @@ size_t metrics_format_end(char *buf, size_t size, const struct metrics_step *ste
 
 size_t metrics_format(char *buf, const struct metrics_step *step)
 {
-    /* No check for room: 19 keys of at most 17 + 5 characters and 19 values of at most 24 are under 900, and 2 arrays
+    /* No check for room: 24 keys of at most 19 + 5 characters and 24 values of at most 24 are under 1200, and 2 arrays
      * of 128 values and commas are under 6500. */
     size_t used = format_keys(buf, METRICS_LINE_SIZE, 0, KEY_VALIDATION, step);
 

@@ -42,10 +42,12 @@ struct metrics_step {
     double tflops;            /* of one rank, by Megatron's formula; see plan/flops.h */
     double mfu, hfu;          /* PaLM's, 0 to 1 */
     int world, dp, tp, pp;    /* the mesh that did this step */
-    double order_loss;        /* of the sentences' order, which is part of loss; NaN for a GPT */
-    bool validated;           /* valid_loss is that of this step */
-    double valid_loss;        /* NaN when the step was not validated, or its validation predicted nothing */
-    double valid_order_loss;  /* of the sentences' order, which is part of valid_loss */
+    /* By other conventions (plan/flops.h), each optional: 0 for none. _params: without attention */
+    double tflops_before_2022, mosaicml_mfu, mosaicml_hfu, mosaicml_mfu_params, mosaicml_hfu_params;
+    double order_loss;       /* of the sentences' order, which is part of loss; NaN for a GPT */
+    bool validated;          /* valid_loss is that of this step */
+    double valid_loss;       /* NaN when the step was not validated, or its validation predicted nothing */
+    double valid_order_loss; /* of the sentences' order, which is part of valid_loss */
 
     /* to be written, each if its number is not 0; borrowed. A step that was read has none */
     int sets, valid_sets;

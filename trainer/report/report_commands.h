@@ -84,6 +84,7 @@ struct run_segment {
     size_t steps;                            /* lines */
     double seconds, tokens;                  /* sums; tokens is rate times time */
     double tflops, mfu, hfu;                 /* means over its time; NaN if no step has one */
+    double before_2022, mosaic[4]; /* the same by other conventions: MosaicML's MFU and HFU, then without attention */
 };
 
 /* The segments of a run, in an array that the caller frees, and that points to the steps; NULL without steps. -1 with

@@ -33,6 +33,11 @@ static struct run_segment measure_steps(const struct metrics_step *steps, size_t
         .tflops = mean_over_time(steps, count, offsetof(struct metrics_step, tflops)),
         .mfu = mean_over_time(steps, count, offsetof(struct metrics_step, mfu)),
         .hfu = mean_over_time(steps, count, offsetof(struct metrics_step, hfu)),
+        .before_2022 = mean_over_time(steps, count, offsetof(struct metrics_step, tflops_before_2022)),
+        .mosaic = {mean_over_time(steps, count, offsetof(struct metrics_step, mosaicml_mfu)),
+                   mean_over_time(steps, count, offsetof(struct metrics_step, mosaicml_hfu)),
+                   mean_over_time(steps, count, offsetof(struct metrics_step, mosaicml_mfu_params)),
+                   mean_over_time(steps, count, offsetof(struct metrics_step, mosaicml_hfu_params))},
     };
 
     for (const struct metrics_step *s = segment.first; s <= segment.last; s++)
@@ -132,6 +137,12 @@ static void print_speed(FILE *out, const struct run_segment *t)
             t->seconds / (double)t->steps);
     fprintf(out, "  %-12sMFU %.1f%%, HFU %.1f%%, %.4g TFLOP/s a rank\n", "efficiency", 100.0 * t->mfu, 100.0 * t->hfu,
             t->tflops);
+    if (t->before_2022 > 0) /* written since these were introduced */
+        fprintf(out,
+                "  %-12sMegatron before 2022 %.4g TFLOP/s; MosaicML MFU %.1f%%, HFU %.1f%%; without attention "
+                "%.1f%%, %.1f%%\n",
+                "also", t->before_2022, 100.0 * t->mosaic[0], 100.0 * t->mosaic[1], 100.0 * t->mosaic[2],
+                100.0 * t->mosaic[3]);
 }
 
 static void print_segments(FILE *out, const struct run_segment *segments, size_t count)
