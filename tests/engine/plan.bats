@@ -1,0 +1,63 @@
+# muster-plan: the best meshes, the job that it writes, and predicted tables.
+load ../helpers
+bats_require_minimum_version 1.5.0
+
+setup() {
+    need python3
+    cd "$BATS_TEST_TMPDIR"
+    export MUSTER_MACHINES=$BATS_TEST_DIRNAME/../../etc/machines
+    cat >job.cfg <<'END'
+model = { preset = "gpt-7b"; seq_length = 2048; };
+batch = { global_batch = 256; };
+precision = { compute = "bf16"; };
+device = "cuda";
+data = { train = "x"; };
+END
+}
+
+# field NAME: of the best choice of one line of JSON
+field() { python3 -c 'import json, sys; print(json.load(sys.stdin)["best"][0][sys.argv[1]])' "$1"; }
+
+@test "the ten best, where time goes, and why others lose" { # bats test_tags=quick
+    run -0 muster-plan --machine a100-40 --nodes 4 job.cfg
+    [[ $output == *"4 nodes of a100-40, 32 ranks of 39.5 GiB"* ]]
+    [ "$(grep -cE '^ +[0-9]+  [0-9]+ x [0-9]+ x [0-9]+' <<<"$output")" = 10 ]
+    [[ $output == *"time of the first: products "* && $output == *"(before 2022: "*"MosaicML MFU "* ]]
+    grep -E '^  dp alone, ZeRO-1 +needs [0-9.]+ GiB, mostly [a-z]+: dp 32 x tp 1 x pp 1, ZeRO-1' <<<"$output"
+}
+
+@test "the written job has the memory that was predicted" { # bats test_tags=quick
+    muster-plan --machine a100-40 --nodes 2 --json --write best.cfg job.cfg >best.json
+    muster-train --plan 16 best.cfg >plan
+    grep "^16 ranks: dp $(field dp <best.json) x tp $(field tp <best.json) x pp $(field pp <best.json), ZeRO-$(field zero <best.json)" plan
+    python3 -c 'import sys
+predicted, plan = float(sys.argv[1]), open("plan").read()
+mib = max(map(float, plan.split("in all, on device")[1].split("\n")[0].split()))
+assert abs(predicted * 1024 - mib) < 1, (predicted * 1024, mib)' "$(field gib <best.json)"
+}
+
+@test "a line for each number of nodes" {
+    run -0 muster-plan --machine v100 --nodes 1-3 job.cfg --set batch.global_batch=24
+    [ "${#lines[@]}" = 3 ]
+    [[ ${lines[0]} == "    1 nodes "* && ${lines[2]} == "    3 nodes "*" tokens/s "* ]]
+}
+
+@test "a table gets its three columns through a pipe" {
+    printf 'model,gpus,dp,tp,zero,global_batch,note\nGPT-345M,8,8,1,1,64,"a, b"\n' |
+        muster-plan predict --machine a100-40 --stack megatron-deepspeed - >out.csv
+    python3 -c 'import csv
+row, = csv.DictReader(open("out.csv"))
+assert row["note"] == "a, b" and row["predicted_fits"] == "true"
+assert 1 < float(row["predicted_gib"]) < 40 and 0.1 < float(row["predicted_seconds"]) < 2, row'
+}
+
+@test "what is missing or unknown is said in one line" {
+    run -64 muster-plan job.cfg
+    run -64 muster-plan --machine a100-40 --nodes 3-1 job.cfg
+    run -78 muster-plan --machine a1000 job.cfg
+    [[ $output == *'no file for "a1000"'* ]]
+    run -78 muster-plan --machine a100-40 --stack none job.cfg
+    run -78 muster-plan --machine v100 --nodes 1 --ranks 1 --write new.cfg job.cfg
+    [[ $output == *"new.cfg is not written: nothing fits"* ]]
+    [ ! -e new.cfg ]
+}
