@@ -384,6 +384,8 @@ int job_parse(struct job *job, const char *text, const char *name, char *const *
             goto fail;
     if (job_check(&reader) < 0)
         goto fail;
+    for (int k = 0; k < job_key_count; k++)
+        job->given[k] = reader.origin[k].line > 0 || reader.origin[k].override;
     return 0;
 
 fail:
@@ -401,6 +403,22 @@ int job_load(struct job *job, const char *path, char *const *set, int nset, stru
     status = job_parse(job, text, path, set, nset, err);
     free(text);
     return status;
+}
+
+bool job_gives(const struct job *job, const char *path)
+{
+    return job->given[job_key_find(path)];
+}
+
+int job_override(struct job *job, const char *name, char *const *set, int nset, struct error *err)
+{
+    struct job more;
+
+    if (job_parse(&more, job->text, name, set, nset, err) < 0)
+        return -1;
+    job_destroy(job);
+    *job = more;
+    return 0;
 }
 
 void job_destroy(struct job *job)

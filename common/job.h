@@ -17,6 +17,7 @@
 
 #define JOB_PATH_SIZE 1024
 #define JOB_DATA_SIZE 16384 /* a blend with all its prefixes */
+#define JOB_KEY_MAX   96
 
 enum model_kind { MODEL_GPT, MODEL_BERT };
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT, LR_WSD };
@@ -25,6 +26,7 @@ enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
 enum device_choice { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 enum data_changed { CHANGED_REFUSE, CHANGED_ACCEPT };
+enum mesh_choice { MESH_GIVEN, MESH_AUTO };
 enum document_reset { RESET_NONE, RESET_DOCUMENT };
 
 /* Sizes of a GPT-2 or a BERT. A preset sets them; keys in the file override the preset. */
@@ -51,6 +53,8 @@ struct job {
     enum attention_choice attention; /* the kernels of attention on a GPU */
 
     struct {
+        enum mesh_choice mesh;       /* MESH_AUTO: plan/auto.h chooses the keys of this group that are not given */
+        char machine[JOB_PATH_SIZE]; /* for MESH_AUTO: a name or file of plan/machine.h; "": not known */
         int tp, pp;               /* dp follows from the allocation: ranks / (tp * pp) */
         int zero;                 /* ZeRO stage, 0 to 3 (trainer/parallel/zero.h) */
         int chunks;               /* virtual stages of a pipeline rank; more than 1 is the interleaved schedule */
@@ -132,6 +136,8 @@ struct job {
         double straggler_factor;       /* a rank whose steps take more than this times the median is logged; 0 is off */
     } report;
 
+    bool given[JOB_KEY_MAX]; /* job_gives */
+
     /*
      * The text of the job file, followed by a line "#! --set path=value" for each override (full_text in job.c). Such
      * lines in a job file are applied like the option, so that this text alone gives the same job. Owned by the struct.
@@ -151,6 +157,12 @@ int job_load(struct job *job, const char *path, char *const *set, int nset, stru
 int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err);
 
 void job_destroy(struct job *job);
+
+/* Whether the file or an override gives the key. If not, it has its default, or a value that follows from others. */
+bool job_gives(const struct job *job, const char *path);
+
+/* Adds overrides to a job that was read from the file `name`. On failure *job is as it was. */
+int job_override(struct job *job, const char *name, char *const *set, int nset, struct error *err);
 
 /*
  * Replaces the patterns of sbatch --output in the paths that differ between the runs of a sweep: checkpoint.dir,

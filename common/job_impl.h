@@ -9,8 +9,6 @@
 
 #include "common/job.h"
 
-#define JOB_KEY_MAX 96
-
 enum job_key_type {
     JOB_KEY_INT,    /* int */
     JOB_KEY_LONG,   /* long */

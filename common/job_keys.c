@@ -37,6 +37,7 @@ static const char *const reduces[] = {"auto", "step", "micro_batch", NULL};
 static const char *const offloads[] = {"none", "optimizer", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", NULL};
 static const char *const changes[] = {"refuse", "accept", NULL};
+static const char *const meshes[] = {"given", "auto", NULL};
 static const char *const resets[] = {"none", "document", NULL};
 static const char *const schedules[] = {"cosine", "linear", "constant", "wsd", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", NULL};
@@ -63,6 +64,8 @@ const struct job_key job_keys[] = {
     {CHOICE(attention, attentions, "\"auto\"",
             "attention kernels of a GPU: cuDNN's where they are faster, muster's own, or cuDNN's wherever possible")},
 
+    {CHOICE(parallel.mesh, meshes, "\"given\"", "\"auto\" chooses the mesh for the ranks that a start has")},
+    {PLAIN(parallel.machine, STRING, "\"\"", "of mesh \"auto\": the machine, by name or as a file")},
     {NUMERIC(parallel.tp, INT, "1", 1, 1024, "ranks that share each layer's matrices")},
     {NUMERIC(parallel.pp, INT, "1", 1, 1024, "pipeline stages that share the layers")},
     {NUMERIC(parallel.zero, INT, "1", 0, 3,

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The files of a control group. */
@@ -108,7 +109,10 @@ static uint64_t least_of_all(measure *of)
 
 uint64_t memory_limit(void)
 {
-    return least_of_all(group_limit);
+    const char *asked = getenv("SLURM_MEM_PER_NODE"); /* in MiB; 0: all */
+    uint64_t limit = least_of_all(group_limit), mib = asked ? strtoull(asked, NULL, 10) : 0;
+
+    return mib > 0 && mib < limit >> 20 ? mib << 20 : limit;
 }
 
 uint64_t memory_limit_left(void)

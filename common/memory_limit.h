@@ -1,10 +1,11 @@
-/* memory_limit.h - the memory that this process may use: limits of its control groups (version 1 or 2). */
+/* memory_limit.h - the memory that this process may use: limits of its control groups (version 1 or 2), and Slurm's. */
 #ifndef MUSTER_COMMON_MEMORY_LIMIT_H
 #define MUSTER_COMMON_MEMORY_LIMIT_H
 
 #include <stdint.h>
 
-/* The lowest limit of its groups, such as a Slurm job's, in bytes; UINT64_MAX for none. */
+/* In bytes, the lowest limit of its groups, or what the job asked for a node (sbatch --mem), which Slurm need not
+ * enforce. UINT64_MAX for none. */
 uint64_t memory_limit(void);
 
 /* The least memory left in one of its groups, reclaimable file pages included; UINT64_MAX for no limit. */

@@ -92,7 +92,7 @@ static bool find_file(const char *name, char *path, size_t size)
     const char *own = getenv("MUSTER_MACHINES");
     char program[512] = "";
     const char *const folders[][2] = {
-        {own, ""}, {MACHINE_DIR, ""}, {program, "/../share/muster/machines"}, {program, "/../etc/machines"}};
+        {own, ""}, {program, "/../etc/machines"}, {program, "/../share/muster/machines"}, {MACHINE_DIR, ""}};
 
     if (strchr(name, '/') || strstr(name, ".cfg")) {
         snprintf(path, size, "%s", name);
@@ -138,6 +138,23 @@ int cluster_read(struct cluster *machine, const char *name, struct error *err)
         result = read_levels(root, machine, path, err);
     config_destroy(&config);
     return result;
+}
+
+bool cluster_of_device(const char *device, char *name, size_t size)
+{
+    static const char *const names[] = {"h200", "h100", "a100-40", "a100-80", "v100"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *memory = strchr(names[i], '-');
+        char model[16];
+
+        snprintf(model, sizeof model, "%.*s", (int)strcspn(names[i], "-"), names[i]);
+        if (strcasestr(device, model) && (!memory || strstr(device, memory + 1))) {
+            snprintf(name, size, "%s", names[i]);
+            return true;
+        }
+    }
+    return false;
 }
 
 static int read_settings(const config_setting_t *group, struct stack *stack, const char *path, struct error *err)

@@ -64,6 +64,9 @@ struct stack {
 /* `name` is a file, or NAME of etc/machines. Both search $MUSTER_MACHINES, then the build's and the installed place. */
 int cluster_read(struct cluster *machine, const char *name, struct error *err);
 
+/* The name of the machine that has this device, by its driver's name ("NVIDIA H100 80GB HBM3"). False: none is known. */
+bool cluster_of_device(const char *device, char *name, size_t size);
+
 /* `name` is of stacks.cfg, or "FILE:NAME". */
 int stack_read(struct stack *stack, const char *name, struct error *err);
 

@@ -6,6 +6,7 @@ BUILD=$(cd "${top_builddir:-$TOP/build}" && pwd)
 PATH=$BUILD:$PATH
 export top_srcdir=$TOP top_builddir=$BUILD # a file is loaded again for each test, in the directory of setup_file
 export OMP_NUM_THREADS=1
+export MUSTER_MACHINES=$TOP/etc/machines
 # Where hwloc's plugins are installed, each MPI rank would look for X displays, and wait for a name server that may be slow.
 export HWLOC_COMPONENTS=${HWLOC_COMPONENTS--gl}
 

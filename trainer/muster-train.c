@@ -11,6 +11,7 @@
 #include "trainer/comm/launch.h"
 #include "plan/rank_config.h"
 #include "trainer/choose_device.h"
+#include "trainer/choose_mesh.h"
 #include "trainer/train.h"
 
 static const char usage[] =
@@ -105,7 +106,11 @@ static int run_training(const struct train_options *options)
     if (!world)
         return fail_to_connect(&err);
     loaded = job_load(&job, options->job_path, options->set, options->nset, &err) == 0;
-    result = comm_agree(world, loaded ? job_expand_paths(&job, &err) : -1, &err);
+    result = comm_agree(world, loaded ? 0 : -1, &err);
+    if (result == 0)
+        result = choose_mesh(&job, options->job_path, world, &err);
+    if (result == 0) /* the last change of the job: its text keeps the patterns */
+        result = comm_agree(world, job_expand_paths(&job, &err), &err);
     if (result == 0)
         result = options->evaluate ? evaluate(&job, world, &err) : train(&job, world, &err);
     else
@@ -173,7 +178,7 @@ static int inspect_job(const struct train_options *options)
     if (options->check && result == 0)
         printf("%s is a valid job file\n", options->job_path);
     else if (!options->check)
-        result = print_plan(&job, (int)options->plan, &err);
+        result = choose_mesh_of(&job, options->job_path, (int)options->plan, &err) < 0 ? -1 : print_plan(&job, (int)options->plan, &err);
     job_destroy(&job);
     return result < 0 ? error_report(&err) : CODE_OK;
 }

@@ -72,8 +72,8 @@ static int compare_limit(const struct run *run, const float *mib, struct error *
     if (wanted <= fmin(machine, limit))
         return 0;
     return error_set(err, CODE_CONFIG,
-                     "%d rank%s on %s would hold %.1f GiB, and %s %.1f GiB: %sstart more nodes; muster-train --plan "
-                     "shows what takes the memory",
+                     "%d rank%s on %s would hold %.1f GiB, and %s %.1f GiB: %sstart more nodes, or set parallel.mesh "
+                     "= \"auto\", which takes a mesh that fits; muster-train --plan shows what takes the memory",
                      ranks, ranks == 1 ? "" : "s", host, wanted / 1024,
                      limit < machine ? "the job's memory limit there is" : "it has", fmin(machine, limit) / 1024,
                      limit < machine ? "ask for more (sbatch --mem) or " : "");

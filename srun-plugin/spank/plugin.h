@@ -39,6 +39,7 @@ struct site {
     const char *profiles;  /* a directory that replaces the fabric profiles of muster; NULL for these */
     const char *fabric;    /* the directory of the site's profiles */
     const char *preflight; /* the program muster-preflight; NULL for the installed one */
+    const char *machine;   /* for parallel.mesh = "auto" (plan/cluster.h); NULL: not known */
 };
 
 /*
@@ -60,6 +61,8 @@ struct plugin {
     struct { /* in srun */
         struct srun_line line;
         struct job_file file;
+        struct job chosen;  /* a copy of the job with the mesh that parallel.mesh = "auto" chose; its text NULL: none */
+        int ranks, per_node; /* for which it was chosen */
         char *switches; /* text for switch_tree_create; NULL: not read yet, or cannot be read */
         bool switches_read;
         bool user_places;    /* the user chose the nodes of ranks, or may have */

@@ -166,6 +166,8 @@ bool env_plan(const struct task *task, struct env_reader *reader, struct env_lis
     add_variable(&maker, "MUSTER_NODES", "nodes of the step", "%" PRIu32, task->nodes);
     if (task->stages)
         add_variable(&maker, "MUSTER_STAGE", "directories that slurmd's epilog searches for saves", "%s", task->stages);
+    if (task->mesh)
+        add_variable(&maker, AUTO_VARIABLE, "the machine, and the mesh that srun chose for it", "%s", task->mesh);
     add_variable(&maker, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
     add_variable(&maker, "MUSTER_RESTART_COUNT", "times the job was requeued", "%s", restarts);
     add_variable(&maker, PLUGIN_VERSION_NAME, "the plugin's release, for --muster-preflight", "%s", PACKAGE_VERSION);

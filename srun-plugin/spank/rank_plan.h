@@ -45,6 +45,7 @@ struct task {
     bool by_map;                      /* srun has set MUSTER_RANK_MAP */
     const char *master_address;       /* address of rank 0's node (node_view.master_address); NULL if not known */
     const char *job_file;             /* absolute path of the job file; NULL for none */
+    const char *mesh;                 /* step_plan.mesh; NULL for none */
     const char *stages; /* the directories that slurmd's epilog searches (job_stage_describe); NULL: not known */
     unsigned port;      /* MASTER_PORT that srun found free on rank 0's node (port_choose); 0 if it could not test it */
 };

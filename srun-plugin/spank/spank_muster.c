@@ -175,7 +175,7 @@ static void read_site(int argc, char *argv[])
         const char **value;
     } keys[] = {{"stage=", &site->stage},        {"stage_keep=", &site->stage_keep}, {"ckptd=", &site->ckptd},
                 {"topology=", &site->topology},  {"profiles=", &site->profiles},     {"fabric=", &site->fabric},
-                {"preflight=", &site->preflight}};
+                {"preflight=", &site->preflight}, {"machine=", &site->machine}};
     const size_t count = sizeof keys / sizeof keys[0];
     const char *seconds = NULL;
 
@@ -191,7 +191,7 @@ static void read_site(int argc, char *argv[])
         else
             slurm_error(
                 "muster: plugstack.conf: %s is unknown; known are stage=, stage_keep=, ckptd=, epilog_seconds=, "
-                "topology=, profiles=, fabric= and preflight=",
+                "topology=, profiles=, fabric=, preflight= and machine=",
                 argv[i]);
     }
     if (spank_context() != S_CTX_REMOTE)

@@ -66,6 +66,8 @@ static void read_job(struct plugin *plugin, const char *path)
     if (job_load(&file->job, path, NULL, 0, &file->err) < 0)
         return;
     file->valid = plan_job(&plugin->plan, file, &file->err) == 0;
+    if (file->job.parallel.mesh == MESH_AUTO && plugin->site.machine) /* srun_order.c adds the choice, if it can */
+        snprintf(plugin->plan.mesh, sizeof plugin->plan.mesh, "%s", plugin->site.machine);
     if (!file->valid)
         job_destroy(&file->job);
 }

@@ -282,6 +282,7 @@ static struct task describe_task(const struct plugin *plugin, spank_t spank)
         .stages = plugin->node.stages,
         .master_address = plugin->node.view.master_address[0] ? plugin->node.view.master_address : NULL,
         .port = plan->port,
+        .mesh = plan->mesh[0] ? plan->mesh : NULL,
         .by_map = plan->by_map,
     };
 }

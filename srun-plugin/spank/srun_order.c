@@ -12,6 +12,8 @@
 #include <slurm/spank.h>
 
 #include "common/mesh.h"
+#include "plan/auto.h"
+#include "plan/hostlist.h"
 #include "srun-plugin/place/order.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/report.h"
@@ -32,10 +34,55 @@ static void read_switches(struct plugin *plugin)
         slurm_spank_log("muster: warning: %s; the ranks are placed as if there were no switches", err.text);
 }
 
+/* The ranks of the step, and the most of a node. False if they cannot be counted: order_create says why. */
+static bool count_ranks(const char *nodes, const char *tasks, struct auto_start *start)
+{
+    struct hostlist *list = hostlist_create(nodes, NULL);
+    int *counts = list ? calloc((size_t)list->count + 1, sizeof *counts) : NULL;
+    struct error ignored;
+    bool counted = counts && hostlist_counts(tasks, counts, list->count, &start->ranks, &ignored) == 0;
+
+    for (int i = 0; counted && i < list->count; i++)
+        start->per_node = counts[i] > start->per_node ? counts[i] : start->per_node;
+    free(counts);
+    hostlist_destroy(list);
+    return counted && start->per_node > 0;
+}
+
+/*
+ * The job with its mesh. For parallel.mesh = "auto" that is a copy, with what is chosen for so many ranks on the nodes,
+ * "8(x4)". If the machine is not known, or if nothing fits, the trainer decides: it knows its GPUs and --set.
+ */
+static const struct job *choose_mesh(struct plugin *plugin, const struct job *job, const char *nodes, const char *tasks)
+{
+    const char *memory = getenv("SLURM_MEM_PER_NODE"), *machine = job && job->parallel.machine[0]
+                                                                      ? job->parallel.machine
+                                                                      : plugin->site.machine;
+    struct auto_start start = {.machine = machine, .node_bytes = memory ? strtod(memory, NULL) * 0x1p20 : 0};
+    struct auto_choice choice = {.text = ""};
+    struct job *chosen = &plugin->srun.chosen;
+    struct error ignored;
+
+    if (!job || job->parallel.mesh != MESH_AUTO || !machine || !count_ranks(nodes, tasks, &start))
+        return job;
+    if (chosen->text && plugin->srun.ranks == start.ranks && plugin->srun.per_node == start.per_node)
+        return chosen;
+    job_destroy(chosen);
+    plugin->srun.ranks = start.ranks;
+    plugin->srun.per_node = start.per_node;
+    if (job_parse(chosen, job->text, plugin->srun.file.path, NULL, 0, &ignored) == 0 &&
+        auto_choose(&choice, job, &start, &ignored) == 0 &&
+        job_override(chosen, plugin->srun.file.path, choice.set, AUTO_KEYS, &ignored) < 0)
+        choice.text[0] = '\0';
+    auto_write(plugin->plan.mesh, machine, &choice);
+    return chosen->text ? chosen : job;
+}
+
 static struct order *make_order(struct plugin *plugin, const char *nodes, const char *tasks, const struct job *job,
                                 struct error *err)
 {
-    struct order_request request = {.job = job, .nodes = nodes, .tasks_per_node = tasks};
+    struct order_request request = {
+        .job = choose_mesh(plugin, job, nodes, tasks), .nodes = nodes, .tasks_per_node = tasks};
 
     read_switches(plugin);
     request.topology = plugin->srun.switches;

@@ -26,12 +26,13 @@ static const struct field {
     {"by_map", FIELD_FLAG, offsetof(struct step_plan, by_map), 1},
     {"cpus_are_cores", FIELD_FLAG, offsetof(struct step_plan, cpus_are_cores), 1},
     {"job_file", FIELD_TEXT, offsetof(struct step_plan, job_file), PATH_MAX},
+    {"mesh", FIELD_TEXT, offsetof(struct step_plan, mesh), AUTO_SIZE},
 };
 
 void step_plan_clear(struct step_plan *plan)
 {
     file_variables_clear(&plan->variables);
-    plan->job_file[0] = '\0';
+    plan->job_file[0] = plan->mesh[0] = '\0';
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */

@@ -33,6 +33,7 @@
 #include <stdbool.h>
 
 #include "common/error.h"
+#include "plan/auto.h"
 #include "srun-plugin/fabric/fabric.h"
 #include "srun-plugin/place/slurmctld.h"
 
@@ -53,6 +54,7 @@ struct step_plan {
     bool by_map;             /* muster set MUSTER_RANK_MAP */
     bool cpus_are_cores;     /* Slurm counts cores as CPUs on rank 0's node, which has hardware threads */
     char job_file[PATH_MAX]; /* absolute; "" for none */
+    char mesh[AUTO_SIZE];    /* for MUSTER_MESH (plan/auto.h); "" unless parallel.mesh is "auto" */
     struct file_variables variables; /* group "environment" of the job file */
 };
 

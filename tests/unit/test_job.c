@@ -299,6 +299,9 @@ static void every_key_reaches_its_own_field(void **state)
         parse(&after, text, sets, beside + 1);
         job_destroy(&before);
         job_destroy(&after);
+        assert_true(job_gives(&after, key->path));
+        memset(before.given, 0, sizeof before.given);
+        memset(after.given, 0, sizeof after.given);
         assert_memory_not_equal((char *)&before + key->offset, (char *)&after + key->offset, key->size);
         memset((char *)&before + key->offset, 0, key->size);
         memset((char *)&after + key->offset, 0, key->size);

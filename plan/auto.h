@@ -1,0 +1,54 @@
+/*
+ * auto.h - parallel.mesh = "auto": the keys of the mesh that a start of a job gets.
+ *
+ * A key of auto_keys that the job file or --set gives is kept. The others are chosen: the fastest mesh that fits the
+ * memory, by plan/search.h with the stack "muster". The result is a pure function of the arguments, and so the same in
+ * srun as in the trainer.
+ *
+ * srun --muster orders the ranks by the mesh, so it chooses first, where it knows the machine: parallel.machine, or
+ * machine= of plugstack.conf. It hands machine and choice to the ranks in MUSTER_MESH:
+ *
+ *     MACHINE parallel.tp=2 parallel.pp=1 ...
+ *
+ * The trainer chooses again, on that machine, with the options --set that the plugin does not see. If it then chooses
+ * another mesh, it says so: the order of the ranks is for srun's, which costs speed only.
+ */
+#ifndef MUSTER_PLAN_AUTO_H
+#define MUSTER_PLAN_AUTO_H
+
+#include "common/job.h"
+
+#define AUTO_VARIABLE "MUSTER_MESH"
+#define AUTO_SIZE     (JOB_PATH_SIZE + 512) /* of its value */
+#define AUTO_KEYS     7
+
+extern const char *const auto_keys[AUTO_KEYS]; /* "parallel.tp" and so on */
+
+struct auto_start {
+    const char *machine; /* plan/cluster.h: a name or a file */
+    int ranks, per_node; /* per_node 0: as the machine's GPUs */
+    double node_bytes; /* of memory that the ranks of a node may use on the host; 0: no limit but the machine's */
+};
+
+/* Overrides for the job (job_override). */
+struct auto_choice {
+    char text[512]; /* "parallel.tp=2 parallel.pp=1 ..." */
+    char cut[512];
+    char *set[AUTO_KEYS]; /* each of them, within `cut` */
+    char why[512]; /* a line for the log */
+};
+
+/*
+ * CODE_CONFIG if the machine is not known, or nothing fits; then the text names the change that would help.
+ */
+int auto_choose(struct auto_choice *choice, const struct job *job, const struct auto_start *start, struct error *err);
+
+/* Fills in `set` for a `text` that auto_choose made. */
+void auto_cut(struct auto_choice *choice);
+
+/* The text of MUSTER_MESH. auto_read cuts it into the machine and the choice's text, which is "" if srun has made no
+ * choice. */
+void auto_write(char text[AUTO_SIZE], const char *machine, const struct auto_choice *choice);
+void auto_read(char text[AUTO_SIZE], const char **machine, const char **choice);
+
+#endif

@@ -1,0 +1,18 @@
+/* choose_mesh.h - parallel.mesh = "auto" in the trainer (plan/auto.h). */
+#ifndef MUSTER_TRAINER_CHOOSE_MESH_H
+#define MUSTER_TRAINER_CHOOSE_MESH_H
+
+#include "common/job.h"
+#include "trainer/comm/comm.h"
+
+/*
+ * Gives the job, which was read from the file `name`, the keys of its mesh. The machine is parallel.machine, else that
+ * of MUSTER_MESH, else that of this rank's GPU. Rank 0 chooses, and prints a line. Collective. Does nothing unless
+ * parallel.mesh is "auto". CODE_CONFIG if the machine is not known, or if nothing fits.
+ */
+int choose_mesh(struct job *job, const char *name, struct comm *world, struct error *err);
+
+/* The same for a run of so many ranks that is not started, for --plan. */
+int choose_mesh_of(struct job *job, const char *name, int ranks, struct error *err);
+
+#endif
