@@ -167,7 +167,7 @@ static struct pass_cost forward_layer(const struct cost_model *m)
     pass.part[COST_PRODUCTS] = product_seconds(m, 1, rows, 3 * d / t, d) + product_seconds(m, 1, rows, d, d / t) +
                                product_seconds(m, 1, rows, 4 * d / t, d) + product_seconds(m, 1, rows, d, 4 * d / t);
     pass.part[COST_ATTENTION] = attention_seconds(m, false);
-    pass.part[COST_ROWS] = m->stack->rows / 3 * m->row_rows * d / m->machine->bandwidth;
+    pass.part[COST_ROWS] = m->stack->rows * m->element / 2 / 3 * m->row_rows * d / m->machine->bandwidth;
     pass.part[COST_LAUNCH] = m->stack->launch;
     pass.part[COST_TP] = 4 * exchange;
     return pass;
@@ -200,7 +200,7 @@ static double head_seconds(const struct cost_model *m)
     const struct model_shape *shape = &m->job->model;
     double vocab = vocabulary_padded(shape, m->mesh.tp), d = shape->hidden;
     double held = m->stack->logit_bytes * HELD_LOGIT_MOVES;
-    double bytes = m->rows * vocab * (held > LOGIT_BYTES ? held : LOGIT_BYTES);
+    double bytes = m->rows * vocab * (held > 0 ? held : LOGIT_BYTES * m->element / 2);
 
     return 3 * product_seconds(m, 1, m->rows, vocab, d) + bytes / m->machine->bandwidth +
            2 * collective_seconds(m, m->mesh.tp, 1, m->rows * d * m->element);
