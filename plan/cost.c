@@ -395,7 +395,7 @@ static void add_step_end(const struct cost_model *m, const struct rank_config *c
 static int cost_stages(const struct cost_model *m, struct stage_cost *stage, struct plan_cost *cost, struct error *err)
 {
     const struct device_traits traits = {.is_host = !m->machine->gpu, .gpu = m->machine->gpu, .threads = 1};
-    struct rank_config config, busiest_config = {0};
+    struct rank_config config = {0}, busiest_config = {0};
     int busiest = 0;
     double passes = 0, last;
 
@@ -441,6 +441,31 @@ int plan_cost(const struct job *job, const struct mesh *mesh, const struct clust
     for (int i = 0; i < COST_PARTS && result == 0; i++)
         cost->seconds += cost->part[i];
     return result;
+}
+
+int plan_traffic(const struct job *job, const struct mesh *mesh, struct plan_traffic *traffic, struct error *err)
+{
+    static const struct cluster links = {.gpu = true,
+                                         .peak_fp32 = 1e30,
+                                         .product = 1,
+                                         .attention = 1,
+                                         .bandwidth = 1e30,
+                                         .level = {{.bandwidth = 1}},
+                                         .levels = 1};
+    static const struct stack bare = {
+        .product = 1, .attention = 1, .links = 1, .fused_attention = true, .splits_rows = true, .exact_memory = true};
+    struct cost_model m = model_of(job, mesh, &links, &bare);
+    double messages = 2.0 * rank_config_share(job, mesh, 0, job->batch.global_batch).micro_batches;
+    struct plan_cost cost;
+
+    if (plan_cost(job, mesh, &links, &bare, &cost, err) < 0)
+        return -1;
+    *traffic = (struct plan_traffic){
+        .tp = cost.part[COST_TP],
+        .dp = cost.part[COST_DP],
+        .pp = mesh->pp > 1 ? messages * job->parallel.chunks * message_seconds(&m) : 0,
+    };
+    return 0;
 }
 
 /* The part of the layers that is recomputed: the first recompute_layers of each stage. */

@@ -59,6 +59,13 @@ struct plan_cost {
 int plan_cost(const struct job *job, const struct mesh *mesh, const struct cluster *machine, const struct stack *stack,
               struct plan_cost *cost, struct error *err);
 
+/* What a rank sends in a step on each axis, in bytes along one edge of a ring or between two stages: the same walk on a
+ * machine that computes in no time and whose links carry one byte a second. */
+struct plan_traffic {
+    double tp, dp, pp;
+};
+int plan_traffic(const struct job *job, const struct mesh *mesh, struct plan_traffic *traffic, struct error *err);
+
 /* The bytes of a rank. `held` is what a monitor shows, with the allocator's cache; `needed` is what must fit. */
 struct plan_memory {
     struct footprint footprint; /* of the largest stage, by the engine's arithmetic */

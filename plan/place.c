@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/text.h"
+#include "plan/cost.h"
 #include "plan/place_impl.h"
 
 void switch_tree_destroy(struct switch_tree *switch_tree)
@@ -116,17 +117,14 @@ static uint64_t limit_bytes(double bytes)
 
 void place_bytes(const struct job *job, const struct mesh *mesh, uint64_t bytes[PLACE_AXES])
 {
-    const struct model_shape *model = &job->model;
-    double size = (double)dtype_size(job->precision.compute), reduce = (double)dtype_size(job->precision.reduce);
-    double parameters = (double)model_parameters(model) / mesh->tp / mesh->pp;
-    double samples = (double)job->batch.global_batch / mesh->dp; /* of all micro-batches of a rank */
-    double activations = samples * model->seq_length * model->hidden * size;
-    double layers = (double)model->layers / mesh->pp, passes = job->parallel.recompute == RECOMPUTE_FULL ? 3 : 2;
-    double gathers = job->parallel.zero == 3 ? 2 : 1;
+    struct plan_traffic traffic;
+    struct error err;
 
-    bytes[PLACE_DP] = limit_bytes((mesh->dp - 1.0) / mesh->dp * parameters * (reduce + gathers * size));
-    bytes[PLACE_PP] = mesh->pp > 1 ? limit_bytes(2 * activations * job->parallel.chunks / mesh->tp) : 0;
-    bytes[PLACE_TP] = limit_bytes(passes * 2 * layers * 2 * (mesh->tp - 1.0) / mesh->tp * activations);
+    if (plan_traffic(job, mesh, &traffic, &err) < 0)
+        return;
+    bytes[PLACE_DP] = limit_bytes(traffic.dp);
+    bytes[PLACE_PP] = limit_bytes(traffic.pp);
+    bytes[PLACE_TP] = limit_bytes(traffic.tp);
 }
 
 /* ---- orders ------------------------------------------------------------------------------------------------------ */

@@ -102,20 +102,8 @@ int place_ranks(const struct switch_tree *switch_tree, const struct mesh *mesh, 
 void place_in_order(const struct switch_tree *switch_tree, const struct mesh *mesh, const int *slots, const int *nodes,
                     int *node_of);
 
-/*
- * What the ranks of a job send to each other in one step: bytes that one rank sends along one edge, of a model of P
- * parameters and L layers of width d, on sequences of s tokens, m micro-batches of b samples, with elements of c bytes
- * in computation (precision.compute) and r bytes in gradient reductions (precision.reduce):
- *
- *   dp   the reduce-scatter and the all-gather of a ring each pass on (dp - 1) / dp of P / (tp pp) elements, of r and
- *        of c bytes. ZeRO-3 has a second all-gather: it gathers parameters for the backward pass again.
- *   pp   2 m b s d c, for activations and their gradients; chunks times, if stages are interleaved. Each of the tp
- *        ranks sends its part.
- *   tp   two all-reduces a layer and pass (arXiv 1909.08053, section 3), each 2 (tp - 1) / tp of m b s d c, for the
- *        L / pp layers of a stage. With full recompute there are two forward passes.
- *
- * Rounded, and without embeddings, heads and scalars: it decides which axis is the heavier, not how long a step takes.
- */
+/* What the ranks of a job send to each other in one step: bytes that one rank sends along one edge (plan_traffic in
+ * plan/cost.h). Unchanged if the job does not fit the mesh. */
 void place_bytes(const struct job *job, const struct mesh *mesh, uint64_t bytes[PLACE_AXES]);
 
 /* The bytes of one step at each depth, traffic[switch_tree->levels + 1]. */

@@ -147,28 +147,34 @@ static void the_bytes_of_a_job_are_those_of_the_formulas(void **state)
     struct job job = {
         .model = {.layers = 8, .hidden = 64, .heads = 4, .seq_length = 32, .vocab = 256, .kind = MODEL_GPT},
         .batch = {.global_batch = 64, .micro_batch = 2},
-        .parallel = {.tp = 2, .pp = 2, .chunks = 1},
+        .parallel = {.tp = 2, .pp = 2, .chunks = 1, .zero = 1, .reduce = REDUCE_STEP},
         .precision = {.compute = DTYPE_BF16, .reduce = DTYPE_F32},
     };
     const struct mesh mesh = {.dp = 4, .tp = 2, .pp = 2}, alone = {.dp = 1, .tp = 1, .pp = 1};
+    const struct mesh flat = {.dp = 4, .tp = 1, .pp = 1}, crowded = {.dp = 128, .tp = 1, .pp = 1};
     const uint64_t activations = 64 / 4 * 32 * 64 * 2; /* of a replica's samples, at one place in the model */
-    const uint64_t parameters = model_parameters(&job.model) / 4;
+    const double parameters = (double)model_parameters(&job.model);
     uint64_t bytes[PLACE_AXES];
 
     (void)state;
     place_bytes(&job, &mesh, bytes);
-    assert_in_range(bytes[PLACE_DP], parameters * 3 / 4 * 6 - 8, parameters * 3 / 4 * 6 + 8);
     assert_int_equal(bytes[PLACE_PP], 2 * activations / 2);
-    assert_int_equal(bytes[PLACE_TP], 2 * 2 * 4 * activations); /* passes, all-reduces, layers; 2 (tp - 1) / tp is 1 */
+    assert_int_equal(bytes[PLACE_TP] % (2 * 2 * activations), 0);   /* passes, all-reduces; 2 (tp - 1) / tp is 1 */
+    assert_in_range(bytes[PLACE_TP] / (2 * 2 * activations), 4, 5); /* layers of a stage */
+    place_bytes(&job, &flat, bytes);
+    assert_in_range(bytes[PLACE_DP], (uint64_t)(parameters * 3 / 4 * 6), (uint64_t)(parameters * 3 / 4 * 6 * 1.1));
     job.parallel.chunks = 2;
     job.parallel.zero = 3;
     job.parallel.recompute = RECOMPUTE_FULL;
     place_bytes(&job, &mesh, bytes);
-    assert_in_range(bytes[PLACE_DP], parameters * 3 / 4 * 8 - 8, parameters * 3 / 4 * 8 + 8);
     assert_int_equal(bytes[PLACE_PP], 4 * activations / 2);
-    assert_int_equal(bytes[PLACE_TP], 3 * 2 * 4 * activations);
+    assert_int_equal(bytes[PLACE_TP] % (3 * 2 * activations), 0);
+    job.parallel.chunks = 1;
     place_bytes(&job, &alone, bytes);
     assert_int_equal(bytes[PLACE_DP] + bytes[PLACE_PP] + bytes[PLACE_TP], 0);
+    bytes[PLACE_DP] = 7;
+    place_bytes(&job, &crowded, bytes);
+    assert_int_equal(bytes[PLACE_DP], 7);
 }
 
 int main(void)
