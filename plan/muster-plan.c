@@ -7,9 +7,11 @@
 #include "common/option.h"
 #include "plan/plan_print.h"
 #include "plan/predict.h"
+#include "plan/sweep.h"
 
 static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M] JOB.cfg [--set path=value]...\n"
                             "       muster-plan predict --machine NAME --stack NAME TABLE.csv\n"
+                            "       muster-plan sweep DIR JOB.cfg ... (muster-plan sweep --help)\n"
                             "\n"
                             "Prints the fastest meshes of a job that fit into the memory of so many nodes.\n"
                             "predict prints the rows of a table of runs with the columns predicted_gib,\n"
@@ -148,7 +150,10 @@ int main(int argc, char **argv)
                                       {"json", OPTION_FLAG, .to = &options.json},
                                       {"write", OPTION_TEXT, .to = &options.write},
                                       {0}};
-    int code = options.set ? options_read(rows, argc, argv, usage) : CODE_INTERNAL;
+    bool sweep = argc > 1 && strcmp(argv[1], "sweep") == 0;
+    int code = !options.set ? CODE_INTERNAL
+               : sweep      ? sweep_main(argc - 1, argv + 1)
+                            : options_read(rows, argc, argv, usage);
 
     if (code < 0 && !options.machine)
         code = option_fail("--machine is missing");

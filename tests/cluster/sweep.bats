@@ -1,0 +1,141 @@
+#!/usr/bin/env bats
+# bats file_tags=more
+# muster-plan sweep and etc/sweep.sbatch, as they are shipped.
+load helpers
+
+setup_file() {
+    WHY_NOT=$(why_not)
+    export WHY_NOT
+    [ -z "$WHY_NOT" ] || return 0
+    sandbox_up 4 --plugin "$PLUGIN"
+}
+
+teardown_file() {
+    sandbox_down
+}
+
+setup() {
+    skip_if "$WHY_NOT"
+    unset MUSTER_JOB
+    cd "$BATS_TEST_TMPDIR" || return
+    tiny_job .
+    sed -i 's/heads = 2/heads = 4/' job.cfg
+    echo 'checkpoint = { dir = "ckpt"; every = 1; };' >>job.cfg
+}
+
+teardown() {
+    [ -z "$WHY_NOT" ] || return 0
+    tail -n +1 table/rows table/row-*.out table/row-? table/row-?? 2>/dev/null
+    tail -n 20 "$SANDBOX_DIR/log/slurmctld.log"
+    scancel --user "$(id -un)"
+    eventually 30 all_idle
+}
+
+# results_are N: as many rows have a result, or more
+results_are() {
+    [ "$(find table -name 'row-*' ! -name '*.*' | wc -l)" -ge "$1" ]
+}
+
+# submit LINE: what muster-plan has printed, until it ends
+submit() {
+    [ "$(wc -l <<<"$1")" -eq 1 ]
+    # shellcheck disable=SC2086
+    sbatch --wait ${1#sbatch }
+}
+
+# column NAME ROW: of table.csv, as Python reads it
+column() {
+    python3 -c 'import csv, sys; print(list(csv.DictReader(open("table/table.csv")))[int(sys.argv[2]) - 1][sys.argv[1]])' "$@"
+}
+
+@test "a sweep of 12 rows that is cancelled in the middle goes on with the same command; its table has all rows" {
+    line=$(muster-plan sweep table job.cfg --row "model.layers=4096 model.hidden=4096 nodes=2" --row "nodes=2 parallel.tp=3" \
+        --try nodes=2 --try parallel.tp=1,2 --try batch.micro_batch=1,2,3,5,max --steps 4)
+    [ "$(wc -l <table/rows)" -eq 12 ]
+    # shellcheck disable=SC2086
+    job=$(sbatch --parsable ${line#sbatch })
+    eventually 60 results_are 3
+    scancel "$job"
+    eventually 30 all_idle
+    find table -name 'row-*' ! -name '*.*' -printf '%f %i\n' | sort >before
+    [ "$(wc -l <before)" -lt 12 ]
+
+    submit "$line"
+    results_are 12
+    find table -name 'row-*' ! -name '*.*' -printf '%f %i\n' | sort >after
+    [ -z "$(comm -23 before after)" ] # a row with a result has not been run again
+    muster-plan sweep table --table --machine cpu-node >table.md
+    cat table.md
+    [ "$(wc -l <table.md)" -eq 14 ]
+    grep -q '^|   1 | model.layers=4096 .*(too much) | out of memory: 1 rank on n. would hold ' table.md
+    grep -q '^|   2 | nodes=2 parallel.tp=3 .* refused: table/row-2.cfg:[0-9]*: parallel.tp = 3 does not divide' table.md
+    for row in {3..12}; do
+        [ -z "$(column note "$row")" ]
+        [ "$(column dp "$row")x$(column tp "$row")" = $((row < 8 ? 2 : 1))x$((row < 8 ? 1 : 2)) ]
+        [[ $(column ms_per_step "$row") == *[1-9]* && $(column max_mib "$row") == *[1-9]* ]]
+        grep -q "^done at step 4" "table/row-$row.log"
+    done
+    [ "$(column micro_batch 7) $(column micro_batch 12)" = "12 24" ] # all samples of a rank fit
+    [ ! -e ckpt ]
+    muster-plan predict --machine cpu-node table/table.csv >predicted
+    [ "$(grep -c ',true$' predicted) $(grep -c ',false$' predicted)" = "10 1" ]
+}
+
+@test "a row that takes too long is a row, and a rank that fails otherwise is named" {
+    line=$(muster-plan sweep table job.cfg --row "batch.steps=1000000" --row "data.train=missing" --row "device=cpu")
+    submit "$line 3"
+    muster-plan sweep table --table
+    [ "$(column note 1)" = "timed out after 3 s" ]
+    [[ $(column note 2) == "failed with exit code "*"missing"* ]]
+    [ -z "$(column note 3)" ]
+}
+
+# bats test_tags=quick
+# In the place of srun stands a script for which more than 5 samples of the 24 are too many.
+@test "the largest micro-batch that fits is found by bisection, which a cancelled task continues" {
+    mkdir bin
+    cat >bin/srun <<'SH'
+#!/bin/sh
+for cfg; do :; done
+micro=$(sed -n 's/^#! --set batch.micro_batch=//p' "$cfg")
+echo "$micro" >>tried
+[ ! -e stop ] || [ "$micro" -lt 8 ] || { rm stop; scancel "$SLURM_JOB_ID"; sleep 60; }
+[ "$micro" -le 5 ] || { echo "muster-train: 1 rank on n1 would hold $micro GiB, and it has 5 GiB"; exit 78; }
+for step in 1 2 3; do
+    echo "{\"step\":$step,\"consumed_samples\":$((24 * step)),\"step_seconds\":0.$step,\"world\":1,\"dp\":1}"
+done >table/row-1.jsonl
+SH
+    chmod +x bin/srun
+    line=$(PATH=$PWD/bin:$PATH muster-plan sweep table job.cfg --try batch.micro_batch=max)
+    touch stop
+    PATH=$PWD/bin:$PATH submit "$line" || true
+    [ ! -e table/row-1 ]
+    PATH=$PWD/bin:$PATH submit "$line"
+    [ "$(tr '\n' ' ' <tried)" = "1 2 4 8 8 6 5 " ] # only the run that was cancelled is repeated
+    muster-plan sweep table --table
+    [ "$(column micro_batch 1) $(column ms_per_step 1)" = "5 200.00" ]
+    [ "$(column note 1)" = "micro-batch 6: out of memory: 1 rank on n1 would hold 6 GiB, and it has 5 GiB" ]
+}
+
+# bats test_tags=quick
+@test "the job files that come with muster can be swept" {
+    for job in "$TOP"/etc/*.cfg; do
+        line=$(muster-plan sweep "$(basename "$job" .cfg)" "$job" --try nodes=1,2 --try parallel.zero=1,2)
+        [ "$(grep -c '^sbatch --array=[13]-[24] .* --nodes=[12] /' <<<"$line")" -eq 2 ]
+    done
+}
+
+# bats test_tags=quick
+@test "a sweep without a valid row, a directory that exists, and a task without a row are refused" {
+    run muster-plan sweep table job.cfg --try parallel.tpp=1,2
+    [ "$status" -eq 78 ]
+    [[ $output == *"--set parallel.tpp=1: "*"did you mean 'parallel.tp'?"* ]]
+    [ ! -e table ]
+    mkdir table
+    run muster-plan sweep table job.cfg --try parallel.tp=1,2
+    [ "$status" -eq 74 ]
+    [[ $output == *"table: a sweep needs a new directory"* ]]
+    run env SLURM_ARRAY_TASK_ID=2 bash "$TOP/etc/sweep.sbatch" table
+    [ "$status" -eq 64 ]
+    [[ $output == *"no row 2 in table/rows"* ]]
+}
