@@ -117,6 +117,34 @@ SH
     [ "$(column note 1)" = "micro-batch 6: out of memory: 1 rank on n1 would hold 6 GiB, and it has 5 GiB" ]
 }
 
+# In the place of srun stands a script that ends each row in another way.
+# bats test_tags=quick
+@test "a rank that the OOM killer ended and a GPU without memory are rows; a lost rank is not, and its row is run again" {
+    mkdir bin
+    cat >bin/srun <<'SH'
+#!/bin/sh
+case $SLURM_ARRAY_TASK_ID in
+1) echo "srun: error: n1: task 0: Killed" >&2; exit 137 ;;
+2) printf 'slurmstepd: error: Detected 1 oom_kill event in StepId=1.0\nsrun: error: n1: task 0: Exited with exit code 76\n'; exit 76 ;;
+3) echo "muster-train: rank 0: cudaMalloc of 9 GiB: out of memory" >&2; exit 74 ;;
+4) echo "muster-train: rank 1 on n2 is dead" >&2; exit 76 ;;
+esac
+SH
+    chmod +x bin/srun
+    line=$(muster-plan sweep table job.cfg --try parallel.zero=0,1,2,3)
+    PATH=$PWD/bin:$PATH submit "$line" || true
+    muster-plan sweep table --table
+    [ "$(column note 1)" = "out of memory: a rank was killed" ]
+    [ "$(column note 2)" = "out of memory: error: Detected 1 oom_kill event in StepId=1.0" ]
+    [ "$(column note 3)" = "out of memory: rank 0: cudaMalloc of 9 GiB: out of memory" ]
+    [ "$(column note 4)" = "not run yet" ]
+    grep -q '^sweep.sbatch: row 4 ended with 76 and has no result; see table/row-4.log' table/row-4.out
+    submit "$line"
+    muster-plan sweep table --table
+    [ "$(column note 1)" = "out of memory: a rank was killed" ]
+    [[ -z $(column note 4) && $(column ms_per_step 4) == *[1-9]* ]]
+}
+
 # bats test_tags=quick
 @test "the job files that come with muster can be swept" {
     for job in "$TOP"/etc/*.cfg; do
