@@ -133,6 +133,10 @@ static void fill_line(const struct sweep_table *table, struct sweep_row *row, co
         sweep_row_set_micro_batch(row, micro_batch > 0 ? micro_batch : 1);
     if (job_parse(&job, table->job_text, "job.cfg", row->sets, row->nsets, &refused) < 0)
         return;
+    if (seconds > 0) { /* parallel.mesh=auto chose them */
+        job.parallel.tp = (int)find_number(text, "\"tp\":");
+        job.parallel.pp = (int)find_number(text, "\"pp\":");
+    }
     put_job(line, &job);
     if (row->largest && micro_batch == 0)
         put_cell(line, MICRO_BATCH, "max");

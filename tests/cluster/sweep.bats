@@ -49,8 +49,11 @@ column() {
 }
 
 @test "a sweep of 12 rows that is cancelled in the middle goes on with the same command; its table has all rows" {
-    line=$(muster-plan sweep table job.cfg --row "model.layers=4096 model.hidden=4096 nodes=2" --row "nodes=2 parallel.tp=3" \
-        --try nodes=2 --try parallel.tp=1,2 --try batch.micro_batch=1,2,3,5,max --steps 4)
+    # 18 MiB suffice for 12 samples at once on two tp ranks, and not on one.
+    line=$(muster-plan sweep table job.cfg --set model.seq_length=128 --steps 4 --row "nodes=2 parallel.tp=3" \
+        --row "nodes=2 parallel.mesh=auto parallel.machine=cpu-node" \
+        --try nodes=2 --try parallel.tp=1,2 --try batch.micro_batch=1,2,3,12,max)
+    line="sbatch --mem=18 ${line#sbatch }"
     [ "$(wc -l <table/rows)" -eq 12 ]
     # shellcheck disable=SC2086
     job=$(sbatch --parsable ${line#sbatch })
@@ -67,18 +70,21 @@ column() {
     muster-plan sweep table --table --machine cpu-node >table.md
     cat table.md
     [ "$(wc -l <table.md)" -eq 14 ]
-    grep -q '^|   1 | model.layers=4096 .*(too much) | out of memory: 1 rank on n. would hold ' table.md
-    grep -q '^|   2 | nodes=2 parallel.tp=3 .* refused: table/row-2.cfg:[0-9]*: parallel.tp = 3 does not divide' table.md
-    for row in {3..12}; do
-        [ -z "$(column note "$row")" ]
-        [ "$(column dp "$row")x$(column tp "$row")" = $((row < 8 ? 2 : 1))x$((row < 8 ? 1 : 2)) ]
+    grep -q '^|   1 | nodes=2 parallel.tp=3 .* refused: table/row-1.cfg:[0-9]*: parallel.tp = 3 does not divide' table.md
+    [ "$(grep -c '| out of memory: 1 rank on n. would hold ' table.md)" -eq 1 ]
+    [[ $(column keys 6) == *"tp=1 batch.micro_batch=12" && $(column note 6) == "out of memory: "*" the job's memory limit "* ]]
+    for row in 2 3 4 5 7 {8..12}; do
         [[ $(column ms_per_step "$row") == *[1-9]* && $(column max_mib "$row") == *[1-9]* ]]
-        grep -q "^done at step 4" "table/row-$row.log"
+        grep -q "^done at step 4" "table/row-$row.log" || [[ $row == @(7|12) ]] # their last run was out of memory
+        [ "$row" = 2 ] || [ "$(column dp "$row")x$(column tp "$row")" = $((row < 8 ? 2 : 1))x$((row < 8 ? 1 : 2)) ]
     done
-    [ "$(column micro_batch 7) $(column micro_batch 12)" = "12 24" ] # all samples of a rank fit
+    for row in 7 12; do
+        [[ $(column note $row) == "micro-batch $(($(column micro_batch $row) + 1)): out of memory: "* ]]
+    done
+    [ "$(column micro_batch 7)" -lt "$(column micro_batch 12)" ]
     [ ! -e ckpt ]
     muster-plan predict --machine cpu-node table/table.csv >predicted
-    [ "$(grep -c ',true$' predicted) $(grep -c ',false$' predicted)" = "10 1" ]
+    [ "$(grep -c ',true$' predicted)" -eq 11 ]
 }
 
 @test "a row that takes too long is a row, and a rank that fails otherwise is named" {

@@ -132,9 +132,9 @@ static int make_sweep(void **state)
     write_text(dir, "row-1",
                "micro_batch=\nnodes=1\nranks=8\ndevice=cuda\nmemory_mib=1234.5\n"
                "step={\"step\":3,\"step_seconds\":0.25,\"tokens_per_second\":65536,\"tflops\":12.5,\"mfu\":0.1,"
-               "\"hfu\":0.2,\"world\":8}\nnote=\n");
+               "\"hfu\":0.2,\"world\":8,\"dp\":4,\"tp\":2,\"pp\":1}\nnote=\n");
     write_text(dir, "row-2",
-               "micro_batch=7\nnodes=1\nranks=1\nmemory_mib=900\nstep={\"step_seconds\":0.5}\n"
+               "micro_batch=7\nnodes=1\nranks=1\nmemory_mib=900\nstep={\"step_seconds\":0.5,\"tp\":1,\"pp\":1}\n"
                "note=micro-batch 8: out of memory: 1, \"2\"\n");
     write_text(dir, "row-3", "micro_batch=\nnodes=1\nranks=2\nnote=out of memory: 9 GiB\n");
     *state = dir;
