@@ -11,7 +11,8 @@
 
 static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M] JOB.cfg [--set path=value]...\n"
                             "       muster-plan predict --machine NAME --stack NAME TABLE.csv\n"
-                            "       muster-plan sweep DIR JOB.cfg ... (muster-plan sweep --help)\n"
+                            "       muster-plan sweep DIR JOB.cfg --try PATH=A,B,... (see muster-plan sweep --help)\n"
+                            "       muster-plan sweep DIR --table [--machine NAME]\n"
                             "\n"
                             "Prints the fastest meshes of a job that fit into the memory of so many nodes.\n"
                             "predict prints the rows of a table of runs with the columns predicted_gib,\n"
