@@ -81,6 +81,7 @@ assert len(a) == len(b) == 40 and max(abs(x - y) for x, y in zip(a, b)) < 1e-4 *
 PY
 }
 
+# bats test_tags=quick
 @test "with a given mesh that does not fit, the line of refusal names the change" {
     submit --set parallel.mesh=given --set parallel.zero=0 --set batch.micro_batch=2
     eventually 60 job_is 'JobState=FAILED'
