@@ -103,7 +103,7 @@ static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *m
 
     if (!node)
         return -1;
-    if (comm_agree(e->world, zero_pieces(e->zero, false, &pieces, &addresses, &npieces, err), err) < 0)
+    if (comm_agree(e->world, zero_pieces(e->zero, ZERO_LOAD, &pieces, &addresses, &npieces, err), err) < 0)
         goto out;
     zero_clear(e->zero);
     device_wait(e->dev);

@@ -68,7 +68,8 @@ int shard_save_create(struct engine *e, const struct ckpt_progress *snapshot, st
 
     *own = (struct shard_save){.save = describe_save(e, snapshot, own->attempt)};
     device_wait(e->dev);
-    result = zero_pieces(e->zero, true, &pieces, &addresses, &own->save.npieces, err);
+    result = zero_pieces(e->zero, snapshot ? ZERO_SAVE_SNAPSHOT : ZERO_SAVE_PRESENT, &pieces, &addresses,
+                         &own->save.npieces, err);
     own->save.pieces = result < 0 ? NULL : pieces;
     own->save.sources = result < 0 ? NULL : (const void *const *)addresses;
     if (comm_agree(e->world, result, err) < 0)

@@ -187,3 +187,20 @@ SH
     muster-ckpt verify --all ckpt
     [ -z "$(ls stage)" ]
 }
+
+# A snapshot that is not saved must not be taken for the state of a later save.
+@test "after a direct save failed, the last save has the state of the last step" {
+    local sets=(--set batch.steps=1200 --set checkpoint.stage= --set report.metrics=)
+    muster-train job.cfg "${sets[@]}" --set checkpoint.dir=whole --set checkpoint.every=0 >whole.log
+    muster-train job.cfg "${sets[@]}" --set checkpoint.every=1000 >log 2>&1 3>&- &
+    background=$!
+    eventually 30 grep -q '^starting from initial weights' log
+    mv ckpt away
+    eventually 60 grep -q '^checkpoint of step 1000 failed: ' log
+    mv away ckpt
+    wait $background
+    background=
+    cat log
+    grep -q '^checkpoint of step 1200 saved' log
+    muster-ckpt diff whole/step-00001200 ckpt/step-00001200
+}

@@ -124,15 +124,17 @@ extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg
  * Both arrays are malloc'ed.
  *
  * The addresses are in host memory. If the state is in device memory, they are in its mirror. For saving, the mirror
- * has the copy that zero_snapshot began, or zero_pieces copies the state now. For loading, the caller fills the mirror,
+ * has the copy that zero_snapshot began (ZERO_SAVE_SNAPSHOT), or zero_pieces copies the present state. A snapshot that is
+ * not saved needs no other call. For loading, the caller fills the mirror,
  * and zero_finish_load copies it to the device.
  */
-int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces,
-                struct error *err);
+enum zero_pieces_for { ZERO_LOAD, ZERO_SAVE_PRESENT, ZERO_SAVE_SNAPSHOT };
+int zero_pieces(struct zero *zero, enum zero_pieces_for use, struct ckpt_piece **pieces, void ***addresses,
+                size_t *npieces, struct error *err);
 int zero_finish_load(struct zero *zero, struct error *err);
 
 /*
- * Begins to copy the state for the next zero_pieces, which waits for it. Forward and backward passes overlap the copy;
+ * Begins to copy the state for ZERO_SAVE_SNAPSHOT, which waits for it. Forward and backward passes overlap the copy;
  * the next zero_step waits for it, on the device. False if the state is in host memory: then nothing is copied, and
  * zero_pieces returns addresses of the state itself.
  */

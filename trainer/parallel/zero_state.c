@@ -138,10 +138,10 @@ bool zero_snapshot(struct zero *zero)
     return true; /* also on a rank that holds no unit: all ranks must return the same */
 }
 
-/* Waits for the snapshot, or copies the present state. */
-static void fill_mirror(struct zero *zero)
+/* Waits for the snapshot, or copies the present state: over a snapshot that was taken and not saved, if there is one. */
+static void fill_mirror(struct zero *zero, bool from_snapshot)
 {
-    if (!zero->snapshot_transfer)
+    if (!from_snapshot)
         zero_snapshot(zero);
     device_transfer_wait(zero->dev, zero->snapshot_transfer);
     zero->snapshot_transfer = 0;
@@ -165,16 +165,17 @@ static void load_mirror(struct zero *zero)
 
 /* ---- pieces of checkpoints ---- */
 
-int zero_pieces(struct zero *zero, bool saving, struct ckpt_piece **pieces, void ***addresses, size_t *npieces,
-                struct error *err)
+int zero_pieces(struct zero *zero, enum zero_pieces_for use, struct ckpt_piece **pieces, void ***addresses,
+                size_t *npieces, struct error *err)
 {
+    bool saving = use != ZERO_LOAD;
     size_t most = (size_t)zero->units->nunits * UNIT_MAX_TENSORS, n = 0;
     size_t offsets[UNIT_MAX_TENSORS];
 
     if (zero->config.discrete && !zero->config.offload && !zero->config.mirror)
         return error_set(err, CODE_INTERNAL, "zero: no host memory was allocated for checkpoints");
     if (saving && zero->config.discrete && !zero->config.offload)
-        fill_mirror(zero);
+        fill_mirror(zero, use == ZERO_SAVE_SNAPSHOT);
     *pieces = error_calloc(most, sizeof **pieces, err);
     *addresses = error_calloc(most * ZERO_KINDS, sizeof **addresses, err);
     if (!*pieces || !*addresses) {
