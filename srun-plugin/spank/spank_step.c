@@ -162,8 +162,8 @@ static void find_master(struct plugin *plugin, bool has_rank0)
 
 /*
  * Into absent: the beginnings of the names of shipped profiles that cannot match here, NULL behind the last: the kinds
- * of RDMA port that the node does not have; "tcp" (NCCL's sockets) on a node without GPUs, "cpu" on one with GPUs or in
- * a job of one node; "single-node" in a job of several nodes.
+ * of RDMA port that the node does not have; "tcp" (NCCL's sockets) on a node without GPUs; "cpu" in a job of one node;
+ * "single-node" in a job of several. A node with GPUs may have ranks that see none.
  */
 static void list_absent(const struct node *node, unsigned nodes, const char *absent[NIC_KINDS + 4])
 {
@@ -179,7 +179,7 @@ static void list_absent(const struct node *node, unsigned nodes, const char *abs
     }
     if (!node || node->gpu_count == 0)
         absent[count++] = "tcp";
-    if (nodes == 1 || (node && node->gpu_count > 0))
+    if (nodes == 1)
         absent[count++] = "cpu";
     if (nodes > 1)
         absent[count++] = "single-node";
