@@ -53,8 +53,8 @@ struct job {
     enum attention_choice attention; /* the kernels of attention on a GPU */
 
     struct {
-        enum mesh_choice mesh;       /* MESH_AUTO: plan/auto.h chooses the keys of this group that are not given */
-        char machine[JOB_PATH_SIZE]; /* for MESH_AUTO: a name or file of plan/machine.h; "": not known */
+        enum mesh_choice mesh;       /* MESH_AUTO: plan/auto.h chooses its keys that are not given */
+        char machine[JOB_PATH_SIZE]; /* for MESH_AUTO: a name or file of plan/cluster.h; "": not known */
         int tp, pp;               /* dp follows from the allocation: ranks / (tp * pp) */
         int zero;                 /* ZeRO stage, 0 to 3 (trainer/parallel/zero.h) */
         int chunks;               /* virtual stages of a pipeline rank; more than 1 is the interleaved schedule */

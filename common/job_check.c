@@ -149,7 +149,7 @@ static int check_parallel(const struct job_reader *r)
 {
     int pp = r->job->parallel.pp, chunks = r->job->parallel.chunks;
 
-    if (chunks > 1 && pp == 1)
+    if (chunks > 1 && pp == 1 && (r->job->parallel.mesh != MESH_AUTO || is_given(origin_of(r, "parallel.pp"))))
         return job_reader_fail(r, either_origin(r, "parallel.chunks", "parallel.pp"),
                                "parallel.chunks = %d, but parallel.pp = 1; give pp of at least 2, or chunks = 1",
                                chunks);

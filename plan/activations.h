@@ -43,7 +43,7 @@ struct pass_sizes {
 
 /* ---- pieces, in bytes; 0: not needed ----------------------------------------------------------------------------- */
 
-/* Activations of one block. With full recompute those from BLOCK_QKV on are not kept either. */
+/* Activations of one block. With full recompute none is kept. */
 enum block_piece {
     PIECE_Y1,
     PIECE_MID,

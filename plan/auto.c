@@ -63,7 +63,7 @@ static void take_choice(struct auto_choice *choice, const struct plan_choice *be
     auto_cut(choice);
 }
 
-/* The fewest nodes on which something fits: up to 64 times as many; 0: none. */
+/* A number of nodes on which something fits: the fewest, if that is at most four times as many; 0: not 64 times. */
 static int find_nodes(const struct job *job, const struct cluster *machine, const struct stack *stack,
                       const struct auto_start *start, const struct plan_limits *limits)
 {
@@ -71,7 +71,7 @@ static int find_nodes(const struct job *job, const struct cluster *machine, cons
     struct plan_choice best;
     struct error ignored;
 
-    for (int more = nodes + 1; more <= 64 * nodes; more = more < 2 * nodes ? more + 1 : 2 * more) {
+    for (int more = nodes + 1; more <= 64 * nodes; more = more < 4 * nodes ? more + 1 : 2 * more) {
         struct plan_results results = {.best = &best, .most = 1};
 
         if (plan_search(job, machine, stack, more * start->per_node, limits, &results, &ignored) == 0 &&
@@ -81,20 +81,27 @@ static int find_nodes(const struct job *job, const struct cluster *machine, cons
     return 0;
 }
 
+/* ", or let the job not give KEY, KEY" */
+static void advise_on_keys(const struct job *job, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (int i = 0; i < AUTO_KEYS; i++)
+        if (job_gives(job, auto_keys[i]))
+            snprintf(text + strlen(text), size - strlen(text), "%s%s", text[0] ? ", " : ", or let the job not give ",
+                     auto_keys[i]);
+}
+
 static int fail_to_fit(const struct job *job, const struct cluster *machine, const struct stack *stack,
                        const struct auto_start *start, const struct plan_limits *limits,
                        const struct plan_choice *smallest, struct error *err)
 {
     int nodes = find_nodes(job, machine, stack, start, limits);
     bool host = smallest->memory.needed <= limits->memory;
-    char mesh[256], more[64] = "take nodes with more memory", given[200] = "";
+    char mesh[256], more[64] = "take nodes with more memory", given[256];
 
     if (nodes > 0)
         snprintf(more, sizeof more, "start %d nodes", nodes);
-    for (int i = 0; i < AUTO_KEYS; i++)
-        if (job_gives(job, auto_keys[i]))
-            snprintf(given + strlen(given), sizeof given - strlen(given), "%s%s",
-                     given[0] ? ", " : ", or let the job not give ", auto_keys[i]);
+    advise_on_keys(job, given, sizeof given);
     return error_set(err, CODE_CONFIG,
                      "parallel.mesh = \"auto\": nothing fits %d rank%s of %s: %s needs %.3g GiB of a rank's %.3g "
                      "GiB%s: %s%s",
@@ -104,30 +111,34 @@ static int fail_to_fit(const struct job *job, const struct cluster *machine, con
                      (host ? limits->host_memory : limits->memory) / GIB, host ? " on the host" : "", more, given);
 }
 
-int auto_choose(struct auto_choice *choice, const struct job *job, const struct auto_start *given, struct error *err)
+int auto_choose(struct auto_choice *choice, const struct job *job, const struct auto_start *at, struct error *err)
 {
-    struct auto_start start = *given;
+    struct auto_start start = *at;
     struct plan_choice best;
     struct plan_results results = {.best = &best, .most = 1};
     struct plan_limits limits;
     struct cluster machine;
     struct stack stack;
-    char mesh[256];
+    char mesh[256], given[256];
+    struct error why;
 
     if (cluster_read(&machine, start.machine, err) < 0 || stack_read(&stack, "muster", err) < 0)
         return -1;
     if (start.per_node == 0)
         start.per_node = start.ranks < machine.level[0].ranks ? start.ranks : machine.level[0].ranks;
+    machine.level[0].ranks = start.per_node;
     limits = limits_of(job, &start, &machine);
-    if (plan_search(job, &machine, &stack, start.ranks, &limits, &results, err) < 0)
-        return error_prefix(err, "parallel.mesh = \"auto\"");
+    advise_on_keys(job, given, sizeof given);
+    if (plan_search(job, &machine, &stack, start.ranks, &limits, &results, &why) < 0)
+        return error_set(err, CODE_CONFIG, "parallel.mesh = \"auto\": %s%s", why.text, given);
     if (results.count == 0)
         return fail_to_fit(job, &machine, &stack, &start, &limits, &results.smallest, err);
     take_choice(choice, &best);
     snprintf(choice->why, sizeof choice->why,
-             "mesh \"auto\" on %s: %s; predicted %.3g s a step and %.3g of %.3g GiB a rank, the fastest of %ld that fit",
+             "mesh \"auto\" on %s: %s; predicted %.3g s a step and %.3g of %.3g GiB a rank, the fastest of %ld that fit (%s)",
              machine.name, plan_describe(&best, mesh, sizeof mesh), best.cost.seconds, best.memory.needed / GIB,
-             limits.memory / GIB, results.fitting);
+             limits.memory / GIB, results.fitting,
+             choice->text);
     return 0;
 }
 

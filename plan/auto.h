@@ -2,8 +2,8 @@
  * auto.h - parallel.mesh = "auto": the keys of the mesh that a start of a job gets.
  *
  * A key of auto_keys that the job file or --set gives is kept. The others are chosen: the fastest mesh that fits the
- * memory, by plan/search.h with the stack "muster". The result is a pure function of the arguments, and so the same in
- * srun as in the trainer.
+ * memory, by plan/search.h with the stack "muster". Equal arguments give an equal choice. srun sees neither --set nor a
+ * node's memory, so its choice may be another than the trainer's.
  *
  * srun --muster orders the ranks by the mesh, so it chooses first, where it knows the machine: parallel.machine, or
  * machine= of plugstack.conf. It hands machine and choice to the ranks in MUSTER_MESH:
@@ -35,7 +35,7 @@ struct auto_choice {
     char text[512]; /* "parallel.tp=2 parallel.pp=1 ..." */
     char cut[512];
     char *set[AUTO_KEYS]; /* each of them, within `cut` */
-    char why[512]; /* a line for the log */
+    char why[1024]; /* a line for the log, with `text` */
 };
 
 /*

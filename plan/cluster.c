@@ -142,18 +142,16 @@ int cluster_read(struct cluster *machine, const char *name, struct error *err)
 
 bool cluster_of_device(const char *device, char *name, size_t size)
 {
-    static const char *const names[] = {"h200", "h100", "a100-40", "a100-80", "v100"};
+    static const struct {
+        const char *name, *model, *memory;
+    } known[] = {{"h200", " H200", ""}, {"h100", " H100", "80GB"}, {"a100-40", " A100", "40GB"},
+                 {"a100-80", " A100", "80GB"}, {"v100", " V100", "32GB"}};
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *memory = strchr(names[i], '-');
-        char model[16];
-
-        snprintf(model, sizeof model, "%.*s", (int)strcspn(names[i], "-"), names[i]);
-        if (strcasestr(device, model) && (!memory || strstr(device, memory + 1))) {
-            snprintf(name, size, "%s", names[i]);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(device, known[i].model) && strstr(device, known[i].memory) && !strstr(device, " MIG ")) {
+            snprintf(name, size, "%s", known[i].name);
             return true;
         }
-    }
     return false;
 }
 

@@ -93,10 +93,8 @@ static int plan_job(const struct plan_options *options, struct plan_report *repo
     int result = 0;
 
     for (int nodes = first; nodes <= last && result == 0; nodes++) {
-        long ranks = options->ranks ? options->ranks : report->cluster->level[0].ranks;
-
         report->nodes = nodes;
-        report->ranks = (int)(nodes * ranks);
+        report->ranks = nodes * report->cluster->level[0].ranks;
         result = plan_nodes(options, report, first == last, err);
         if (result < 0 && first < last && err->code == CODE_CONFIG && !options->write) {
             fprintf(stderr, "muster-plan: %s\n", err->text);
@@ -122,6 +120,8 @@ static int run_plan(const struct plan_options *options, const char *path)
     if (cluster_read(&machine, options->machine, &err) < 0 || stack_read(&stack, options->stack, &err) < 0 ||
         job_load(&job, path, options->set, options->nset, &err) < 0)
         return error_report(&err);
+    if (options->ranks)
+        machine.level[0].ranks = (int)options->ranks;
     report.results.most = (int)options->top;
     report.results.best = error_calloc((size_t)options->top, sizeof *report.results.best, &err);
     result = report.results.best ? plan_job(options, &report, first, last, &err) : -1;

@@ -185,7 +185,7 @@ static void set_rest(struct row_job *job, const struct table_row *row, const str
     if (precision)
         add_set(job, "precision.compute", bf16 ? "bf16" : fp16 ? "fp16" : "fp32");
     if (gradients)
-        add_set(job, "precision.gradients", strcasecmp(gradients, "compute") == 0 ? "compute" : "fp32");
+        add_set(job, "precision.gradients", strcasecmp(gradients, "fp32") == 0 ? "fp32" : "compute");
 }
 
 static int row_predict(const struct table_row *row, const struct cluster *machine, const struct stack *stack,

@@ -12,9 +12,11 @@ void plan_apply(const struct plan_choice *c, struct job *job)
     job->parallel.pp = c->mesh.pp;
     job->parallel.chunks = c->chunks;
     job->parallel.zero = c->zero;
-    job->parallel.reduce = c->zero >= 2 ? REDUCE_MICRO_BATCH : REDUCE_STEP;
     job->parallel.recompute = c->recompute;
-    job->parallel.recompute_layers = 0;
+    if (!job_gives(job, "parallel.reduce"))
+        job->parallel.reduce = c->zero >= 2 ? REDUCE_MICRO_BATCH : REDUCE_STEP;
+    if (!job_gives(job, "parallel.recompute_layers"))
+        job->parallel.recompute_layers = 0;
     job->parallel.offload = c->offload;
     job->batch.micro_batch = c->micro_batch;
 }
@@ -149,7 +151,7 @@ static int try_batches(struct mesh_search *s, struct plan_choice *c, struct erro
     return 0;
 }
 
-/* ZeRO stages above 1 only save memory beside a pipeline (they exchange every micro-batch), and none helps dp 1. */
+/* With dp 1 all stages are the same: only the default is tried. */
 static int try_stages(struct mesh_search *s, struct plan_choice *c, struct error *err)
 {
     for (c->zero = 0; c->zero <= 3; c->zero++)

@@ -28,7 +28,7 @@ struct plan_choice {
 };
 
 struct plan_results {
-    struct plan_choice *best; /* [most], the fastest first; at most `count` of them are set */
+    struct plan_choice *best; /* [most], the fastest first; `count` of them are set */
     int most, count;
     long tried, fitting;
     struct plan_choice smallest; /* what needs least memory, if nothing fits */
@@ -43,7 +43,8 @@ int plan_search(const struct job *job, const struct cluster *machine, const stru
 int plan_evaluate(const struct job *job, const struct cluster *machine, const struct stack *stack,
                   const struct plan_limits *limits, struct plan_choice *choice, struct error *err);
 
-/* Sets the job's parallel and batch keys to the choice. job->parallel.reduce is the default of the ZeRO stage. */
+/* Sets the job's parallel and batch keys to the choice. parallel.reduce and recompute_layers stay as the job gives them,
+ * else they get their defaults. */
 void plan_apply(const struct plan_choice *choice, struct job *job);
 
 /* "dp 8 x tp 4 x pp 2, ZeRO-1, ..." Returns text. */

@@ -112,6 +112,8 @@ static void fill_line(const struct sweep_table *table, struct sweep_row *row, co
     double micro_batch = find_number(text, "micro_batch="), nodes = find_number(text, "nodes="),
            ranks = find_number(text, "ranks="), seconds = find_number(text, "\"step_seconds\":");
     const char *note = text ? strstr(text, "\nnote=") : "\nnote=not run yet";
+    const char *chosen = text ? strstr(text, "\nchosen=") : NULL;
+    char sets[512];
     static const struct {
         int column, digits;
         const char *key;
@@ -128,14 +130,18 @@ static void fill_line(const struct sweep_table *table, struct sweep_row *row, co
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
         put_number(line, measured[i].column, measured[i].digits, find_number(text, measured[i].key));
     note = note ? note + strlen("\nnote=") : "";
+    if (chosen)
+        snprintf(sets, sizeof sets, "%.*s", (int)strcspn(chosen + strlen("\nchosen="), "\n"),
+                 chosen + strlen("\nchosen="));
     put_cell(line, NOTE, "%.*s", (int)strcspn(note, "\n"), note);
     if (row->largest)
         sweep_row_set_micro_batch(row, micro_batch > 0 ? micro_batch : 1);
     if (job_parse(&job, table->job_text, "job.cfg", row->sets, row->nsets, &refused) < 0)
         return;
-    if (seconds > 0) { /* parallel.mesh=auto chose them */
-        job.parallel.tp = (int)find_number(text, "\"tp\":");
-        job.parallel.pp = (int)find_number(text, "\"pp\":");
+    if (chosen) { /* by parallel.mesh=auto */
+        sweep_row_read(row, sets);
+        if (job_override(&job, "job.cfg", row->sets, row->nsets, &refused) < 0)
+            chosen = NULL;
     }
     put_job(line, &job);
     if (row->largest && micro_batch == 0)

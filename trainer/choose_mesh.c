@@ -62,22 +62,25 @@ static int choose_keys(struct auto_choice *choice, const struct job *job, int ra
 static int count_per_node(struct comm *world, struct error *err)
 {
     int size = comm_size(world), most = 0;
-    float *hosts = error_calloc((size_t)size, sizeof *hosts, err);
+    float (*hosts)[2] = error_calloc((size_t)size, sizeof *hosts, err);
     char host[256] = "";
     const char *node = getenv("SLURMD_NODENAME");
+    uint32_t sum;
 
     if (!hosts)
         return 0;
     gethostname(host, sizeof host - 1);
     node = node ? node : host;
-    hosts[comm_rank(world)] = (float)(crc32c(0, node, strlen(node)) >> 8); /* exact in a float */
+    sum = crc32c(0, node, strlen(node));
+    hosts[comm_rank(world)][0] = (float)(sum >> 16); /* each half is exact in a float */
+    hosts[comm_rank(world)][1] = (float)(sum & 0xffff);
     comm_purpose(world, "hosts", NULL);
-    if (comm_all_gather(world, DTYPE_F32, hosts, 1, err) == 0)
+    if (comm_all_gather(world, DTYPE_F32, hosts, 2, err) == 0)
         for (int i = 0; i < size; i++) {
             int count = 0;
 
             for (int j = 0; j < size; j++)
-                count += hosts[i] == hosts[j];
+                count += hosts[i][0] == hosts[j][0] && hosts[i][1] == hosts[j][1];
             most = count > most ? count : most;
         }
     free(hosts);

@@ -103,7 +103,7 @@ struct drain_turn {
     bool counted, copies;         /* copies of another node's shards are to be drained: that node may be lost */
     struct directory parent;      /* in the child: the checkpoint directory; closed (-1) until it is needed */
     struct directory partial;     /* in it; closed until it is needed, too */
-    double abandoned_checked;     /* when drain_pace called drain_check_abandoned last */
+    double abandoned_checked;     /* when keep_pace called drain_check_abandoned last */
     bool abort;                   /* a thread has failed, the others stop */
 };
 

@@ -60,6 +60,7 @@ static void read_job(struct plugin *plugin, const char *path)
         return;
     if (file->valid)
         job_destroy(&file->job);
+    job_destroy(&plugin->srun.chosen);
     step_plan_clear(&plugin->plan);
     *file = (struct job_file){.valid = false};
     snprintf(file->path, sizeof file->path, "%s", path);
