@@ -8,8 +8,9 @@
 
 #define GIB 0x1p30
 
-const char *const auto_keys[AUTO_KEYS] = {"parallel.tp",        "parallel.pp",        "parallel.chunks",  "parallel.zero",
-                                          "parallel.recompute", "parallel.offload", "batch.micro_batch"};
+const char *const auto_keys[AUTO_KEYS] = {"parallel.tp",   "parallel.pp",        "parallel.chunks",
+                                          "parallel.zero", "parallel.recompute", "parallel.offload",
+                                          "batch.micro_batch"};
 
 static const char *const recomputes[] = {"none", "selective", "full"};
 static const char *const offloads[] = {"none", "optimizer"};
@@ -135,7 +136,8 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
         return fail_to_fit(job, &machine, &stack, &start, &limits, &results.smallest, err);
     take_choice(choice, &best);
     snprintf(choice->why, sizeof choice->why,
-             "mesh \"auto\" on %s: %s; predicted %.3g s a step and %.3g of %.3g GiB a rank, the fastest of %ld that fit (%s)",
+             "mesh \"auto\" on %s: %s; predicted %.3g s a step and %.3g of %.3g GiB a rank, the fastest of %ld that fit "
+             "(%s)",
              machine.name, plan_describe(&best, mesh, sizeof mesh), best.cost.seconds, best.memory.needed / GIB,
              limits.memory / GIB, results.fitting,
              choice->text);

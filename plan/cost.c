@@ -211,7 +211,7 @@ static double head_seconds(const struct cost_model *m)
 /* What is left of an exchange beside a pass that computes for `seconds`. */
 static double exposed_seconds(const struct cost_model *m, double exchange, double seconds)
 {
-    return fmax(0, exchange - m->stack->overlap * seconds);
+    return m->machine->gpu ? fmax(0, exchange - m->stack->overlap * seconds) : exchange;
 }
 
 /* Elements of this rank's parameters, before ZeRO divides them. */

@@ -3,8 +3,8 @@
  * estimates all ask it.
  *
  * A step is the schedule that the pipeline runs (plan/schedule.h), walked entry by entry: an entry starts when its
- * stage is free and its input has arrived. With P the product rate, A the attention rate and W the memory's bandwidth, R the
- * rows (tokens) of a micro-batch, d hidden, t = tp, e the bytes of an element:
+ * stage is free and its input has arrived. With P the product rate, A the attention rate, W the memory's bandwidth, R
+ * the rows (tokens) of a micro-batch, d hidden, t = tp, e the bytes of an element:
  *
  *   product m x n x k   2 m n k / P + 0.7 e (m k + k n + m n) / W: an ideal kernel would hide the second term. P falls
  *                       by the share of multiprocessors that the last round of tiles leaves idle, and to 0.74 where n
@@ -22,7 +22,7 @@
  *                       joins them; ranks of one node share its way out (NCCL's rings)
  *   dp                  a reduce-scatter of gradients and an all-gather of parameters a step (arXiv 1910.02054); stages
  *                       2 and 3 reduce every micro-batch, stage 3 gathers in each forward and backward pass. Hidden
- *                       behind `overlap` of the pass's computing time
+ *                       behind `overlap` of the pass's computing time on GPUs; a CPU's cores do both
  *   pp                  R d / t elements between stages where rows are split, else R d
  *   optimizer           stack.optimizer bytes a parameter of this rank at W; offloaded: at host_rate, and gradients and
  *                       parameters over host_link

@@ -178,7 +178,9 @@ static int inspect_job(const struct train_options *options)
     if (options->check && result == 0)
         printf("%s is a valid job file\n", options->job_path);
     else if (!options->check)
-        result = choose_mesh_of(&job, options->job_path, (int)options->plan, &err) < 0 ? -1 : print_plan(&job, (int)options->plan, &err);
+        result = choose_mesh_of(&job, options->job_path, (int)options->plan, &err) < 0
+                     ? -1
+                     : print_plan(&job, (int)options->plan, &err);
     job_destroy(&job);
     return result < 0 ? error_report(&err) : CODE_OK;
 }

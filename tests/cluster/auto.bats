@@ -94,7 +94,7 @@ PY
     eventually 60 job_is 'JobState=COMPLETED'
     ! grep -q 'srun ordered the ranks for another mesh' "$OUT"
     rm -r ckpt
-    submit --set batch.steps=2 --set parallel.zero=2
+    submit --set batch.steps=2 --set parallel.zero=3
     eventually 60 job_is 'JobState=COMPLETED'
     grep -q '^srun ordered the ranks for another mesh (parallel.tp=.*): options --set, or the memory here, changed' "$OUT"
 }
