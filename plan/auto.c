@@ -125,6 +125,9 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
 
     if (cluster_read(&machine, start.machine, err) < 0 || stack_read(&stack, "muster", err) < 0)
         return -1;
+    if (job->device == (machine.gpu ? DEVICE_CPU : DEVICE_CUDA))
+        return error_set(err, CODE_CONFIG, "parallel.mesh = \"auto\": %s is a machine %s GPUs, but device = \"%s\"",
+                         machine.name, machine.gpu ? "with" : "without", machine.gpu ? "cpu" : "cuda");
     if (start.per_node == 0)
         start.per_node = start.ranks < machine.level[0].ranks ? start.ranks : machine.level[0].ranks;
     machine.level[0].ranks = start.per_node;
@@ -139,8 +142,7 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
              "mesh \"auto\" on %s: %s; predicted %.3g s a step and %.3g of %.3g GiB a rank, the fastest of %ld that fit "
              "(%s)",
              machine.name, plan_describe(&best, mesh, sizeof mesh), best.cost.seconds, best.memory.needed / GIB,
-             limits.memory / GIB, results.fitting,
-             choice->text);
+             limits.memory / GIB, results.fitting, choice->text);
     return 0;
 }
 

@@ -103,7 +103,7 @@ static void saves_memory(void **state)
     job_destroy(&job);
 }
 
-static void refuses_an_unknown_machine(void **state)
+static void refuses_a_wrong_machine(void **state)
 {
     struct auto_choice choice;
     struct error err;
@@ -113,6 +113,11 @@ static void refuses_an_unknown_machine(void **state)
     read_job(&job, "");
     assert_int_equal(auto_choose(&choice, &job, &(struct auto_start){"/no/such.cfg", 2, 1, 0}, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
+    write_machine(1e9);
+    job_destroy(&job);
+    read_job(&job, "device = \"cuda\";\n");
+    assert_int_equal(choose(&choice, &job, 2, &err), -1);
+    assert_non_null(strstr(err.text, "is a machine without GPUs, but device = \"cuda\""));
     job_destroy(&job);
 }
 
@@ -139,7 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(applies),      cmocka_unit_test(keeps_what_is_given),
-        cmocka_unit_test(saves_memory), cmocka_unit_test(refuses_an_unknown_machine),
+        cmocka_unit_test(saves_memory), cmocka_unit_test(refuses_a_wrong_machine),
         cmocka_unit_test(hands_over),
     };
     char folder[] = "/tmp/muster-auto-XXXXXX";
