@@ -66,7 +66,7 @@ static bool parse_nodes(const char *text, int *first, int *last)
     return found >= 1 && !text[end] && *first >= 1 && *last >= *first;
 }
 
-/* One number of nodes. *found: the last search had a choice that fits, which --write takes. */
+/* One number of nodes; `alone`: the only one, which gets the whole table. */
 static int plan_nodes(const struct plan_options *options, struct plan_report *report, bool alone, struct error *err)
 {
     const struct plan_limits limits = PLAN_FREE;

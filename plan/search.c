@@ -106,7 +106,7 @@ static int try_choice(struct mesh_search *s, struct plan_choice *c, struct error
     return 0;
 }
 
-/* ---- what there is to try ---------------------------------------------------------------------------------------- */
+/* ---- the settings to try ---------------------------------------------------------------------------------------- */
 
 static bool limit_allows(int limit, int value)
 {

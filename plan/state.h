@@ -100,7 +100,7 @@ void zero_unit_buffers(const struct zero_sizes *sizes, const struct zero_config 
 enum {
     SHARED_MICRO_GRAD,                                 /* BLOCK_SLOTS */
     SHARED_GATHERED = SHARED_MICRO_GRAD + BLOCK_SLOTS, /* BLOCK_SLOTS */
-    SHARED_SCRATCH = SHARED_GATHERED + BLOCK_SLOTS,    /* REDUCE_SLOTS; likewise the next three */
+    SHARED_SCRATCH = SHARED_GATHERED + BLOCK_SLOTS,    /* REDUCE_SLOTS each: this and the next three */
     SHARED_OUTGOING = SHARED_SCRATCH + REDUCE_SLOTS,
     SHARED_INCOMING = SHARED_OUTGOING + REDUCE_SLOTS,
     SHARED_BOUNCE = SHARED_INCOMING + REDUCE_SLOTS,

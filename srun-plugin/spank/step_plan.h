@@ -10,9 +10,9 @@
  *     1 head=10.0.0.1 peer=n2 head_node=0 port=17499 user_binds=1 job_file=/u/gpt.cfg env=12:NCCL_DEBUG=INFO
  *
  * The name of the variable is STEP_PLAN_NAME in place/slurmctld.h, because preflight/ may not include this header. The
- * rank order is not in the plan: Slurm has it from the host file, or the tasks get it as MUSTER_RANK_MAP (srun_order.c),
- * which trainer/comm/comm_mpi.c reads. A map can be as long as a variable may be, so it has one of its own,
- * RANK_MAP_NAME.
+ * rank order is not in the plan: Slurm has it from the host file, or srun hands a map to the nodes (srun_order.c). A map
+ * can be as long as a variable may be, so it has one of its own, RANK_MAP_NAME. Tasks get it as MUSTER_RANK_MAP
+ * (spank_step.c), which trainer/comm/comm_mpi.c reads.
  *
  * srun copies its environment for the tasks, then calls slurm_spank_local_user_init (our srun_step), then adds its
  * environment to the copy. So a variable that is set in this callback reaches the tasks: the plan and the map. A
