@@ -149,7 +149,9 @@ static void print_commands(const char *dir, const struct sweep_lines *rows)
     for (size_t i = 1; i <= rows->count; i++) {
         if (i < rows->count && row_nodes(rows, i) == row_nodes(rows, first))
             continue;
-        snprintf(nodes, sizeof nodes, row_nodes(rows, first) > 0 ? " --nodes=%d" : "", row_nodes(rows, first));
+        nodes[0] = 0;
+        if (row_nodes(rows, first) > 0)
+            snprintf(nodes, sizeof nodes, " --nodes=%d", row_nodes(rows, first));
         printf("sbatch --array=%zu-%zu --output=%s/row-%%a.out%s %s %s\n", first + 1, i, dir, nodes,
                script ? script : "sweep.sbatch", dir);
         first = i;

@@ -5,7 +5,7 @@
 #   tests/fuzz/fuzz.sh [NAME]...     safetensors manifest job indexed topology tokenizer json_text; none named: all
 #     MUSTER_FUZZ_SECONDS=N       (10; 600 with MUSTER_CHECK_FULL)
 #
-# Builds with clang into build/fuzz/, only the sources that are needed. Seeds are what our own programs write. An input
+# Builds with clang into build/fuzz/. Seeds are what our own programs write. An input
 # that is a finding stays in build/fuzz/NAME.findings/, and build/fuzz/NAME FILE runs it again.
 . "$(dirname "$0")/../helpers.bash"
 
@@ -21,30 +21,39 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
     "$clang" $sanitizers -x c - -o /dev/null 2>/dev/null ||
     { echo "1..0 # SKIP clang has no libFuzzer (libclang-rt-14-dev)"; exit 0; }
 
-json=(common/crc32c.c common/error.c common/foreign/foreign_json.c)
-sources_safetensors=(common/error.c common/foreign/foreign_json.c common/io.c common/safetensors.c common/text.c)
-sources_manifest=("${json[@]}" common/io.c common/text.c ckpt/file/file.c ckpt/format/json_fields.c ckpt/format/manifest.c
-    ckpt/format/manifest_json.c ckpt/format/names.c ckpt/format/pieces.c common/safetensors.c)
-sources_job=(common/error.c common/job*.c common/model_shape.c common/text.c)
-sources_indexed=(common/crc32c.c common/error.c common/io.c trainer/data/indexed.c)
-sources_topology=(common/error.c common/mesh.c common/model_shape.c common/text.c
-    plan/place.c plan/place_divide.c plan/place_search.c plan/place_seats.c
-    plan/hostlist.c srun-plugin/place/topology.c)
-sources_json_text=(common/error.c common/foreign/foreign_json.c common/text.c tokenizer/token_table.c
-    trainer/data/json_text.c)
-sources_tokenizer=(common/crc32c.c common/error.c common/foreign/foreign_json.c common/io.c common/text.c tokenizer/*.c)
-libraries='jansson libconfig libisal libpcre2-8 libutf8proc'
+sources=({common,common/foreign,common/workspace,ckpt/file,ckpt/format,tokenizer,plan}/*.c trainer/data/{indexed,json_text}.c
+    srun-plugin/place/topology.c)
+packages='jansson libconfig libisal libpcre2-8 libutf8proc'
+flags="-g -O1 $sanitizers -fno-sanitize-recover=undefined -D_GNU_SOURCE -I. -I$BUILD -DMACHINE_DIR=\"etc/machines\""
+libraries="$(pkg-config --libs $packages) -lm"
+if grep -q '^#define HAVE_SENTENCEPIECE' "$BUILD/config.h"; then
+    sources+=(tokenizer/sentencepiece_shim.cc)
+    libraries+=' -lsentencepiece -lsentencepiece_train -lstdc++'
+fi
+
+compile() {
+    case $1 in
+    *.cc) "$clang" -x c++ -std=c++17 $flags -fno-sanitize=vptr,function -c "$1" -o "$2" ;;
+    *) "$clang" -std=gnu17 $flags $(pkg-config --cflags $packages) -c "$1" -o "$2" ;;
+    esac
+}
+
+# All sources in one archive, so that the linker takes what a parser calls.
+build_sources() {
+    local source
+    rm -rf "$out/objects" "$out/sources.a"
+    mkdir -p "$out/objects"
+    for source in "${sources[@]}"; do
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || return; done
+        compile "$source" "$out/objects/${source//\//-}.o" &
+    done
+    wait
+    rm "$out/objects/plan-muster-plan.c.o"
+    ar rcs "$out/sources.a" "$out"/objects/*.o
+}
 
 build() {
-    local -n sources=sources_$1
-    local more=() flags="-g -O1 $sanitizers -fno-sanitize-recover=undefined -D_GNU_SOURCE -I. -I$BUILD"
-    if [ "$1" = tokenizer ] && grep -q '^#define HAVE_SENTENCEPIECE' "$BUILD/config.h"; then
-        more=("$out/shim.o" -lsentencepiece -lsentencepiece_train -lstdc++)
-        (cd "$TOP" && "$clang" -x c++ -std=c++17 $flags -fno-sanitize=vptr,function \
-            -c tokenizer/sentencepiece_shim.cc -o "$out/shim.o") || return
-    fi
-    (cd "$TOP" && "$clang" -std=gnu17 $flags $(pkg-config --cflags $libraries) "tests/fuzz/fuzz_$1.c" ${sources[@]} \
-        -o "$out/$1" ${more[@]+"${more[@]}"} $(pkg-config --libs $libraries))
+    "$clang" -std=gnu17 $flags $(pkg-config --cflags $packages) "tests/fuzz/fuzz_$1.c" "$out/sources.a" -o "$out/$1" $libraries
 }
 
 # What our own programs write, once.
@@ -127,6 +136,8 @@ export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 echo "1..${#all[@]}"
 code=0
+cd "$TOP"
+build_sources || { echo "not ok - the sources do not build"; exit 1; }
 make_seeds || { echo "not ok - the seeds cannot be made"; exit 1; }
 for name in "${all[@]}"; do
     build "$name" || { echo "not ok - $name does not build"; code=1; continue; }
