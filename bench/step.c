@@ -27,7 +27,7 @@
 #include "trainer/data/indexed.h"
 #include "trainer/engine.h"
 
-enum { MOST_SETS = 32, SAMPLES = 64, PROFILE_LINES = 128 };
+enum { MOST_SETS = 32, SAMPLES = 64, SENTENCE = 16, PROFILE_LINES = 128 };
 
 struct options {
     int steps, batch, seq;
@@ -64,10 +64,13 @@ static int write_data(struct bench *b, struct error *err)
             bytes[i] = (unsigned char)philox_u32((struct philox_stream){.seed = 1}, i);
         snprintf(prefix, sizeof prefix, "%s/data", b->dir);
         writer = indexed_writer_create(prefix, INDEXED_U8, NULL, err);
-        result = !writer || indexed_writer_append(writer, bytes, count, err) < 0 ||
-                         indexed_writer_end_document(writer, err) < 0 || indexed_writer_commit(writer, err) < 0
-                     ? -1
-                     : 0;
+        result = writer ? 0 : -1;
+        for (size_t i = 0; i < count && result == 0; i += SENTENCE)
+            if (indexed_writer_append(writer, bytes + i, count - i < SENTENCE ? count - i : SENTENCE, err) < 0 ||
+                indexed_writer_end_sequence(writer, err) < 0)
+                result = -1;
+        if (result == 0 && (indexed_writer_end_document(writer, err) < 0 || indexed_writer_commit(writer, err) < 0))
+            result = -1;
         indexed_writer_destroy(writer);
         free(bytes);
     }

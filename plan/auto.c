@@ -123,7 +123,7 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
     char mesh[256], given[256];
     struct error why;
 
-    if (cluster_read(&machine, start.machine, err) < 0 || stack_read(&stack, "muster", err) < 0)
+    if (cluster_read(&machine, start.machine, err) < 0 || stack_read(&stack, cluster_own_stack(&machine), err) < 0)
         return -1;
     if (job->device == (machine.gpu ? DEVICE_CPU : DEVICE_CUDA))
         return error_set(err, CODE_CONFIG, "parallel.mesh = \"auto\": %s is a machine %s GPUs, but device = \"%s\"",

@@ -30,7 +30,8 @@ struct cluster_key {
 static const struct cluster_key cluster_keys[] = {
     FLAG(cluster, gpu),       NUMBER(cluster, peak_fp32),   OPTIONAL(cluster, peak_bf16), OPTIONAL(cluster, peak_fp16),
     NUMBER(cluster, product), NUMBER(cluster, attention),   NUMBER(cluster, memory),      NUMBER(cluster, bandwidth),
-    OPTIONAL(cluster, units), OPTIONAL(cluster, host_link), NUMBER(cluster, host_rate),   {NULL, 0, false, false}};
+    OPTIONAL(cluster, units), OPTIONAL(cluster, host_link), NUMBER(cluster, host_rate),   OPTIONAL(cluster, rows),
+    {NULL, 0, false, false}};
 
 static const struct cluster_key level_keys[] = {
     OPTIONAL(cluster_level, bandwidth), OPTIONAL(cluster_level, latency), {NULL, 0, false, false}};
@@ -153,6 +154,11 @@ bool cluster_of_device(const char *device, char *name, size_t size)
             return true;
         }
     return false;
+}
+
+const char *cluster_own_stack(const struct cluster *machine)
+{
+    return machine->gpu ? "muster" : "muster-cpu";
 }
 
 static int read_settings(const config_setting_t *group, struct stack *stack, const char *path, struct error *err)

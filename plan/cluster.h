@@ -25,10 +25,11 @@ struct cluster {
     bool gpu;
     double peak_fp32, peak_bf16, peak_fp16; /* by the data sheet: the denominators of MFU */
     double product;                         /* fraction of the peak that the largest products reach */
-    double units;     /* multiprocessors, among which a product's tiles are divided; 0: no such loss */
+    double units;     /* multiprocessors, among which a product's tiles are divided; 0: no loss by a product's shape */
     double attention; /* fraction of the peak that fused attention reaches, causal FLOPs counted, forward */
     double memory;    /* bytes of a rank */
     double bandwidth; /* of that memory, as a large copy measures it */
+    double rows;      /* what operations by row reach of it; 0: all. A CPU's compute, and move more within caches */
     double host_link; /* between host and device memory, each way, of one rank */
     double host_rate; /* of a node's memory in an optimizer step on the host, all ranks together */
     struct cluster_level level[CLUSTER_LEVELS];
@@ -66,6 +67,9 @@ int cluster_read(struct cluster *machine, const char *name, struct error *err);
 
 /* The name of the machine that has this device, by its driver's name ("NVIDIA H100 80GB HBM3"). False: none is known. */
 bool cluster_of_device(const char *device, char *name, size_t size);
+
+/* The name of muster's stack on that machine. */
+const char *cluster_own_stack(const struct cluster *machine);
 
 /* `name` is of stacks.cfg, or "FILE:NAME". */
 int stack_read(struct stack *stack, const char *name, struct error *err);

@@ -12,12 +12,14 @@ static const double ALIGNED = 0.74;  /* BigScience: 14400 / 8 -> 13824 / 8, 94.4
 static const double EDGES = 0.7;     /* of a product's bytes, what is not hidden (H200: n and k from 768 to 12288) */
 static const double LOGIT_BYTES = 8; /* moved by a fused cross-entropy (H200: 8.4) */
 static const double HELD_LOGIT_MOVES = 6; /* times that logits held whole are read or written, both passes */
-static const double DIAGONAL = 380; /* of a causal fused attention: tiles on the diagonal are computed whole (H200: 204,
-                                            242, 286, 304 TFLOP/s at 512, 1024, 2048, 8192) */
-static const double BACKWARD =
-    2.9; /* of its backward pass: 2.5 times the FLOPs, at 0.86 of the rate (H200: 0.78 to 0.86) */
 static const double HOST_BYTES = 32; /* moved a parameter by an optimizer on the host (arXiv 2101.06840) */
 
+/* Of causal fused attention: tiles on the diagonal are computed whole, as if a sequence were so much longer; and what
+ * its backward pass takes of the forward pass's time. GPUs (H200): 204, 242, 286, 304 TFLOP/s at 512, 1024, 2048, 8192;
+ * 2.5 times the FLOPs at 0.78 to 0.86 of the rate. CPUs (AVX-512): 24, 56, 182 ms for 2048 rows at 128, 512, 2048. */
+static const struct {
+    double diagonal, backward;
+} ATTENTION_GPU = {380, 2.9}, ATTENTION_CPU = {160, 2.4};
 const char *const cost_names[COST_PARTS] = {"products", "attention", "rows",     "head",      "launch",
                                             "tp",       "dp",        "pipeline", "optimizer", "offload"};
 
@@ -37,6 +39,7 @@ struct cost_model {
     double row_rows, stream_rows; /* that a tp rank's row operations handle; that it sends to the next stage */
     double element;               /* bytes */
     double product_rate, attention_rate;
+    double row_bandwidth;
 };
 
 static struct cost_model model_of(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
@@ -51,6 +54,7 @@ static struct cost_model model_of(const struct job *job, const struct mesh *mesh
     m.element = (double)dtype_size(job->precision.compute);
     m.product_rate = peak * machine->product * stack->product;
     m.attention_rate = peak * machine->attention * stack->attention;
+    m.row_bandwidth = machine->rows > 0 ? machine->rows : machine->bandwidth;
     return m;
 }
 
@@ -104,13 +108,13 @@ static double tile_share(double units, double batch, double rows, double n)
     } tiles[] = {{128, 256, 1}, {256, 128, 1}, {128, 128, 0.92}, {64, 128, 0.75}, {64, 64, 0.6}};
     double best = 0;
 
-    for (size_t i = 0; i < sizeof tiles / sizeof *tiles && units > 0; i++) {
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
         double count = batch * ceil(rows / tiles[i].rows) * ceil(n / tiles[i].cols);
         double used = batch * rows / tiles[i].rows * n / tiles[i].cols;
 
         best = fmax(best, tiles[i].rate * used / (ceil(count / units) * units));
     }
-    return units > 0 ? best : 1;
+    return best;
 }
 
 static double product_seconds(const struct cost_model *m, double batch, double rows, double n, double k)
@@ -118,8 +122,18 @@ static double product_seconds(const struct cost_model *m, double batch, double r
     double rate = m->product_rate * (is_aligned(n) && is_aligned(k) ? 1 : ALIGNED);
     double bytes = batch * m->element * (rows * k + k * n + rows * n);
 
+    if (m->machine->units <= 0)
+        return 2 * batch * rows * n * k / m->product_rate;
     return 2 * batch * rows * n * k / (rate * tile_share(m->machine->units, batch, rows, n)) +
            EDGES * bytes / m->machine->bandwidth;
+}
+
+double cost_attention_flops(const struct model_shape *shape, double batch, bool gpu, bool backward)
+{
+    double s = shape->seq_length, diagonal = gpu ? ATTENTION_GPU.diagonal : ATTENTION_CPU.diagonal;
+    double times = !backward ? 1 : gpu ? ATTENTION_GPU.backward : ATTENTION_CPU.backward;
+
+    return times * (shape->kind == MODEL_BERT ? 4 * s : 2 * (s + diagonal)) * batch * s * shape->hidden;
 }
 
 /* Time of a layer's attention; backward: of its backward pass. */
@@ -131,7 +145,7 @@ static double attention_seconds(const struct cost_model *m, bool backward)
     double batch = m->job->batch.micro_batch * heads, scores = batch * s * s, products;
 
     if (m->stack->fused_attention)
-        return (backward ? BACKWARD : 1) * (shape->kind == MODEL_BERT ? 4 : 2 * (1 + DIAGONAL / s)) * scores * head /
+        return cost_attention_flops(shape, m->job->batch.micro_batch, m->machine->gpu, backward) / m->mesh.tp /
                m->attention_rate;
     products = product_seconds(m, batch, s, s, head) + product_seconds(m, batch, s, head, s);
     return (backward ? 2 : 1) * (products + m->stack->attention / 3 * scores / m->machine->bandwidth);
@@ -167,7 +181,7 @@ static struct pass_cost forward_layer(const struct cost_model *m)
     pass.part[COST_PRODUCTS] = product_seconds(m, 1, rows, 3 * d / t, d) + product_seconds(m, 1, rows, d, d / t) +
                                product_seconds(m, 1, rows, 4 * d / t, d) + product_seconds(m, 1, rows, d, 4 * d / t);
     pass.part[COST_ATTENTION] = attention_seconds(m, false);
-    pass.part[COST_ROWS] = m->stack->rows * m->element / 2 / 3 * m->row_rows * d / m->machine->bandwidth;
+    pass.part[COST_ROWS] = m->stack->rows * m->element / 2 / 3 * m->row_rows * d / m->row_bandwidth;
     pass.part[COST_LAUNCH] = m->stack->launch;
     pass.part[COST_TP] = 4 * exchange;
     return pass;
@@ -202,7 +216,7 @@ static double head_seconds(const struct cost_model *m)
     double held = m->stack->logit_bytes * HELD_LOGIT_MOVES;
     double bytes = m->rows * vocab * (held > 0 ? held : LOGIT_BYTES * m->element / 2);
 
-    return 3 * product_seconds(m, 1, m->rows, vocab, d) + bytes / m->machine->bandwidth +
+    return 3 * product_seconds(m, 1, m->rows, vocab, d) + bytes / m->row_bandwidth +
            2 * collective_seconds(m, m->mesh.tp, 1, m->rows * d * m->element);
 }
 
@@ -211,7 +225,7 @@ static double head_seconds(const struct cost_model *m)
 /* What is left of an exchange beside a pass that computes for `seconds`. */
 static double exposed_seconds(const struct cost_model *m, double exchange, double seconds)
 {
-    return m->machine->gpu ? fmax(0, exchange - m->stack->overlap * seconds) : exchange;
+    return fmax(0, exchange - m->stack->overlap * seconds);
 }
 
 /* Elements of this rank's parameters, before ZeRO divides them. */
@@ -375,7 +389,7 @@ static void add_step_end(const struct cost_model *m, const struct rank_config *c
     double reduce = exchange_seconds(m, parameters, reduce_dtype(m));
     double gather = exchange_seconds(m, parameters, m->job->precision.compute);
     double state = m->job->parallel.zero > 0 ? parameters / dp : parameters;
-    double ranks = fmin(local, (double)mesh_world(&m->mesh));
+    double host = state * HOST_BYTES * fmin(local, (double)mesh_world(&m->mesh)) / m->machine->host_rate;
 
     if (m->job->parallel.reduce == REDUCE_STEP)
         cost->part[COST_DP] += exposed_seconds(m, reduce, last);
@@ -383,13 +397,13 @@ static void add_step_end(const struct cost_model *m, const struct rank_config *c
         cost->part[COST_DP] += exchange_seconds(m, parameters, reduce_dtype(m));
     else if (m->job->parallel.zero < 3)
         cost->part[COST_DP] += gather;
-    if (m->job->parallel.offload == OFFLOAD_NONE) {
+    if (!m->machine->gpu)
+        cost->part[COST_OPTIMIZER] += host;
+    else if (m->job->parallel.offload == OFFLOAD_NONE)
         cost->part[COST_OPTIMIZER] += state * m->stack->optimizer / m->machine->bandwidth;
-        return;
-    }
-    cost->part[COST_OFFLOAD] += state * HOST_BYTES * ranks / m->machine->host_rate;
-    if (m->machine->host_link > 0)
-        cost->part[COST_OFFLOAD] += state * 2 * m->element / m->machine->host_link;
+    else
+        cost->part[COST_OFFLOAD] +=
+            host + (m->machine->host_link > 0 ? state * 2 * m->element / m->machine->host_link : 0);
 }
 
 static int cost_stages(const struct cost_model *m, struct stage_cost *stage, struct plan_cost *cost, struct error *err)

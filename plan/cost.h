@@ -8,24 +8,25 @@
  *
  *   product m x n x k   2 m n k / P + 0.7 e (m k + k n + m n) / W: an ideal kernel would hide the second term. P falls
  *                       by the share of multiprocessors that the last round of tiles leaves idle, and to 0.74 where n
- *                       or k of a rank is no multiple of 64 (BigScience: hidden 14400 / 8)
+ *                       or k of a rank is no multiple of 64 (BigScience: hidden 14400 / 8). On CPUs only 2 m n k / P
  *   layer               products R x 3d/t x d, R x d x d/t, R x 4d/t x d, R x d x 4d/t; the backward pass has two of
  *                       each, full recompute one more but the last, selective the first
  *   attention           fused (arXiv 2205.14135): 2 R (s + 380) d / t FLOPs causal, 4 R s d / t for BERT, at rate A;
- *                       the backward pass takes 2.9 times as long. Else two batched products, and `attention` bytes a score
- *   rows                stack.rows bytes at W, over R / t rows where rows are split (arXiv 2205.05198); else 10 of 34
- *                       bytes are over all R rows
- *   head                three products R x V/t x d, and LOGIT_BYTES a logit at W
+ *                       the backward pass takes 2.9 times as long; CPUs: s + 160, 2.4. Else two batched products, and
+ *                       `attention` bytes a score
+ *   rows                stack.rows bytes at W (CPUs: at the machine's rate of rows), over R / t rows where rows are
+ *                       split (arXiv 2205.05198); else 10 of 34 bytes are over all R rows
+ *   head                three products R x V/t x d, and LOGIT_BYTES a logit at the rate of rows
  *   tp                  a layer's forward pass all-gathers and reduce-scatters R d twice (arXiv 1909.08053), so does
  *                       the backward pass, and full recompute
  *   collective          n ranks, B bytes: (n - 1) / n B / bandwidth + min(n - 1, 2 log2 n) latency, at the level that
  *                       joins them; ranks of one node share its way out (NCCL's rings)
  *   dp                  a reduce-scatter of gradients and an all-gather of parameters a step (arXiv 1910.02054); stages
  *                       2 and 3 reduce every micro-batch, stage 3 gathers in each forward and backward pass. Hidden
- *                       behind `overlap` of the pass's computing time on GPUs; a CPU's cores do both
+ *                       behind `overlap` of the pass's computing time
  *   pp                  R d / t elements between stages where rows are split, else R d
- *   optimizer           stack.optimizer bytes a parameter of this rank at W; offloaded: at host_rate, and gradients and
- *                       parameters over host_link
+ *   optimizer           stack.optimizer bytes a parameter of this rank at W; on CPUs and offloaded: 32 bytes at
+ *                       host_rate, and offloaded gradients and parameters over host_link
  */
 #ifndef MUSTER_PLAN_COST_H
 #define MUSTER_PLAN_COST_H
@@ -58,6 +59,9 @@ struct plan_cost {
 /* The step of this job on this mesh. -1 with CODE_CONFIG if the job does not fit the mesh. */
 int plan_cost(const struct job *job, const struct mesh *mesh, const struct cluster *machine, const struct stack *stack,
               struct plan_cost *cost, struct error *err);
+
+/* What fused attention of one layer costs on one rank, of `batch` samples; backward: its backward pass. */
+double cost_attention_flops(const struct model_shape *shape, double batch, bool gpu, bool backward);
 
 /* What a rank sends in a step on each axis, in bytes along one edge of a ring or between two stages: the same walk on a
  * machine that computes in no time and whose links carry one byte a second. */

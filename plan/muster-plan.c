@@ -21,7 +21,7 @@ static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M] JOB
                             "  --machine NAME    a file, or a name of etc/machines: a100-40, h200, ...\n"
                             "  --nodes N[-M]     nodes; of several numbers, a line for each (default 1)\n"
                             "  --ranks N         ranks a node (default: the machine's)\n"
-                            "  --stack NAME      of etc/machines/stacks.cfg, or FILE:NAME (default muster)\n"
+                            "  --stack NAME      of etc/machines/stacks.cfg, or FILE:NAME (default: muster's)\n"
                             "  --set path=value  override a key of the job file\n"
                             "  --top N           choices shown (default 10)\n"
                             "  --json            one JSON object a line\n"
@@ -37,6 +37,14 @@ struct plan_options {
     int nset;
 };
 
+static int read_machine(const struct plan_options *options, struct cluster *machine, struct stack *stack,
+                        struct error *err)
+{
+    if (cluster_read(machine, options->machine, err) < 0)
+        return -1;
+    return stack_read(stack, options->stack ? options->stack : cluster_own_stack(machine), err);
+}
+
 static int run_predict(const struct plan_options *options, const char *path)
 {
     struct cluster machine;
@@ -47,7 +55,7 @@ static int run_predict(const struct plan_options *options, const char *path)
 
     if (!in)
         result = error_errno(&err, CODE_IO, "%s", path);
-    else if (cluster_read(&machine, options->machine, &err) < 0 || stack_read(&stack, options->stack, &err) < 0)
+    else if (read_machine(options, &machine, &stack, &err) < 0)
         result = -1;
     else
         result = predict_table(in, stdout, path, &machine, &stack, &err);
@@ -117,7 +125,7 @@ static int run_plan(const struct plan_options *options, const char *path)
         return option_fail("--nodes must be a number, or two with a dash");
     if (options->write && first != last)
         return option_fail("--write needs one number of nodes");
-    if (cluster_read(&machine, options->machine, &err) < 0 || stack_read(&stack, options->stack, &err) < 0 ||
+    if (read_machine(options, &machine, &stack, &err) < 0 ||
         job_load(&job, path, options->set, options->nset, &err) < 0)
         return error_report(&err);
     if (options->ranks)
@@ -141,7 +149,7 @@ static int take_set(const char *text, void *to)
 int main(int argc, char **argv)
 {
     struct plan_options options = {
-        .stack = "muster", .nodes = "1", .top = 10, .set = calloc((size_t)argc, sizeof *options.set)};
+        .nodes = "1", .top = 10, .set = calloc((size_t)argc, sizeof *options.set)};
     const struct option_row rows[] = {{"machine", OPTION_TEXT, .to = &options.machine},
                                       {"nodes", OPTION_TEXT, .to = &options.nodes},
                                       {"ranks", OPTION_WHOLE, .to = &options.ranks, .least = 1, .most = 1024},

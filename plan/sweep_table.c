@@ -235,7 +235,7 @@ static void print_markdown(const struct sweep_table *table, FILE *out)
 int sweep_tables(const char *dir, const struct cluster *machine, FILE *csv, FILE *markdown, struct error *err)
 {
     struct sweep_table table = {.machine = machine};
-    int result = machine ? stack_read(&table.stack, "muster", err) : 0;
+    int result = machine ? stack_read(&table.stack, cluster_own_stack(machine), err) : 0;
 
     if (result == 0)
         result = read_sweep(&table, dir, err);

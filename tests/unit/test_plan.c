@@ -61,7 +61,7 @@ static struct plan_cost cost_of(const struct job *job, struct mesh mesh)
 static void every_machine_is_read(void **state)
 {
     static const char *const machines[] = {"a100-40", "a100-80", "cpu-node", "h100", "h200", "v100"};
-    static const char *const stacks[] = {"muster", "megatron-deepspeed", "mosaicml", "bigscience"};
+    static const char *const stacks[] = {"muster", "muster-cpu", "megatron-deepspeed", "mosaicml", "bigscience"};
     struct cluster cluster;
     struct stack stack;
     struct error err;
