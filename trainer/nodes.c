@@ -75,6 +75,7 @@ struct incoming {
     void *room;
     char *part;
     char answer;
+    struct comm_request *answered;
 };
 
 static int receive_all(struct comm *world, void *buffer, size_t bytes, int from, struct error *err)
@@ -84,14 +85,7 @@ static int receive_all(struct comm *world, void *buffer, size_t bytes, int from,
     return request ? comm_wait(request, err) : -1;
 }
 
-static int send_all(struct comm *world, const void *buffer, size_t bytes, int to, struct error *err)
-{
-    struct comm_request *request = comm_start_send(world, buffer, bytes, to, err);
-
-    return request ? comm_wait(request, err) : -1;
-}
-
-/* The neighbour announces its shard; this rank answers whether there is room. */
+/* The neighbour announces its shard; this rank begins to answer whether there is room. */
 static int answer_partner(struct incoming *in, struct ckpt_stage *stage, const struct ckpt_save *save,
                           struct comm *world, int from, struct error *err)
 {
@@ -104,7 +98,8 @@ static int answer_partner(struct incoming *in, struct ckpt_stage *stage, const s
     if (in->header.bytes > 0 && (in->part = malloc(in->header.part_bytes + 1)))
         in->room = ckpt_stage_borrow(stage, &theirs, in->header.bytes, &no_room);
     in->answer = in->room != NULL;
-    return send_all(world, &in->answer, 1, from, err);
+    in->answered = comm_start_send(world, &in->answer, 1, from, err);
+    return in->answered ? 0 : -1;
 }
 
 static int keep_copy(struct incoming *in, struct ckpt_stage *stage, struct comm *world, int from, struct error *err)
@@ -143,6 +138,8 @@ static int exchange_round(struct ckpt_stage *stage, const struct ckpt_save *save
     if (from >= 0 && answer_partner(&in, stage, save, world, from, err) < 0)
         goto end;
     if (to >= 0 && (comm_wait(ahead, err) < 0 || receive_all(world, &room, 1, to, err) < 0))
+        goto end;
+    if (comm_wait(in.answered, err) < 0)
         goto end;
     if (room && (!(part = comm_start_send(world, mine.part, mine.part_bytes, to, err)) ||
                  !(data = comm_start_send(world, mine.data, mine.bytes, to, err))))
