@@ -389,7 +389,15 @@ static int find_validation(struct run *run, struct error *err)
 
 static void log_saver(void *arg, const char *line)
 {
-    run_log(arg, "%s", line);
+    const struct run *run = arg;
+    int rank = comm_rank(run->world);
+
+    if (run->leader) {
+        run_log(run, "%s", line);
+        return;
+    }
+    printf("rank %d on %s: %s\n", rank, run->locations[rank].host, line);
+    fflush(stdout);
 }
 
 static int prepare_save(void *arg, struct error *err)

@@ -195,7 +195,7 @@ static int tolerate_failure(struct saver *s, int result, struct error *err)
         return 0;
     if (err->code != CODE_IO && err->code != CODE_DATA)
         return -1;
-    saver_log(s, "%s; training goes on", err->text);
+    saver_log(s, "%s%s", err->text, s->ending ? "" : "; training goes on");
     return 0;
 }
 

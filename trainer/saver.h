@@ -29,10 +29,9 @@
 
 struct saver;
 
-/* What a saver calls on rank 0. */
 struct saver_events {
-    void (*log)(void *arg, const char *line);
-    /* Syncs files that must not be older than the checkpoint. -1: this save fails. Unless the code is CODE_IO or
+    void (*log)(void *arg, const char *line); /* on rank 0; of what befalls one node, on its first rank */
+    /* On rank 0: syncs files that must not be older than the checkpoint. -1: this save fails. Unless the code is CODE_IO or
      * CODE_DATA, the run ends. */
     int (*before_save)(void *arg, struct error *err);
     void *arg;

@@ -32,21 +32,34 @@ enum {
 
 #define POLL_SECONDS 0.02
 
-void saver_log(struct saver *s, const char *format, ...)
+static void log_line(struct saver *s, const char *format, va_list args)
 {
     char line[LINE_SIZE];
-    va_list args;
 
-    if (comm_rank(s->world) != 0)
-        return;
-    va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
-    va_end(args);
     s->events.log(s->events.arg, line);
 }
 
-/* ---- the stage, and muster-ckptd ----------------------------------------------------------------------------------
- * */
+void saver_log(struct saver *s, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    if (comm_rank(s->world) == 0)
+        log_line(s, format, args);
+    va_end(args);
+}
+
+void saver_log_node(struct saver *s, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    log_line(s, format, args);
+    va_end(args);
+}
+
+/* ---- the stage, and muster-ckptd --------------------------------------------------------------------------------- */
 
 static int start_ckptd(struct saver_stage *s, struct error *err)
 {
@@ -127,7 +140,7 @@ static void supervise_ckptd(struct saver *saver, struct saver_stage *s)
     if (count_silent(s) >= s->kill_at) {
         s->kill_at = s->silent + SILENT_SECONDS;
         kill_drainer(s);
-        saver_log(saver, CKPTD " made no progress for %.0f s and is restarted", s->silent);
+        saver_log_node(saver, CKPTD " made no progress for %.0f s and is restarted", s->silent);
         return;
     }
     if (is_drained(s))
@@ -138,7 +151,7 @@ static void supervise_ckptd(struct saver *saver, struct saver_stage *s)
         return;
     s->restarts++;
     s->restarted = clock_monotonic();
-    saver_log(saver, "%s", start_ckptd(s, &err) < 0 ? err.text : CKPTD " had ended and was restarted");
+    saver_log_node(saver, "%s", start_ckptd(s, &err) < 0 ? err.text : CKPTD " had ended and was restarted");
 }
 
 struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err)
@@ -207,7 +220,8 @@ static void report_end(struct saver *s, const struct ckpt_save_status *news)
         saver_look_for_others(s, news->newest);
         break;
     default:
-        saver_log(s, "checkpoint of step %" PRIu64 " failed: %s; training goes on", news->step, news->reason);
+        saver_log(s, "checkpoint of step %" PRIu64 " failed: %s%s", news->step, news->reason,
+                  s->ending ? "" : "; training goes on");
         break;
     }
 }
@@ -269,7 +283,7 @@ static void drop_step(struct saver *s, uint64_t step, const char *why)
 
     s->dropped = step;
     if (s->stage->first && ckpt_stage_drop(s->stage->handle, step, NULL, "a newer save needs its memory", &err) < 0)
-        saver_log(s, "%s", err.text);
+        saver_log_node(s, "%s", err.text);
     saver_log(s, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s", step,
               s->engine->step, *why ? why : "the run stops");
 }

@@ -96,8 +96,9 @@ struct saver {
 
 /* ---- saver_drain.c: staged saves until they are committed -------------------------------------------------------- */
 
-/* A line of the log, on rank 0. */
+/* A line of the log: what rank 0 knows, and what befalls the node of a rank, which calls it. */
 void saver_log(struct saver *saver, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void saver_log_node(struct saver *saver, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Log if another job saves in this run's directory: the newest checkpoint there is of a step that this run has not
  * reached; they remove each other's. */

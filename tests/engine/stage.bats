@@ -149,6 +149,7 @@ larger() {
     wait $background || [ $? -eq 75 ]
     background=
     cat log
+    grep -Eq '^rank 1 on .*: muster-ckptd made no progress for [0-9]+ s and is restarted$' log
     saved "$(sed -n 's/^stopped at step //p' log)"
     [ "$(stages)" -eq 0 ]
     muster-ckpt verify ckpt
