@@ -162,7 +162,8 @@ static double exchange_seconds(const struct bench *b, struct comm *world, size_t
         if (comm_barrier(world, err) < 0)
             return -1;
         start = now();
-        if (comm_wait(comm_start_reduce_scatter(world, DTYPE_F32, b->y, b->logits, share, share, b->wide, err), err) < 0 ||
+        if (comm_wait(comm_start_reduce_scatter(world, DTYPE_F32, b->y, b->logits, share, share, b->wide, err), err) <
+                0 ||
             comm_wait(comm_start_all_gather(world, DTYPE_F32, b->logits, share, err), err) < 0)
             return -1;
         best = fmin(best, now() - start);
@@ -192,8 +193,8 @@ static int print_machine(const struct bench *b, struct comm *world, struct error
     printf("# Measured by bench/machine on %s; %.0f rank%s a node.\n", device_describe(b->dev), ranks,
            ranks > 1 ? "s" : "");
     printf("gpu = false;\npeak_fp32 = %.4g;\npeak_bf16 = %.4g;\n", b->peak, device_measure_peak(b->dev, DTYPE_BF16));
-    printf("product   = %.3f; # with gelu\nattention = %.3f;\n", sums.matmul_flops / (sums.matmul + sums.gelu) / b->peak,
-           attention / sums.attention / b->peak);
+    printf("product   = %.3f; # with gelu\nattention = %.3f;\n",
+           sums.matmul_flops / (sums.matmul + sums.gelu) / b->peak, attention / sums.attention / b->peak);
     printf("memory    = %.4g; # of this node, divided among its ranks\n",
            (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / ranks);
     printf("bandwidth = %.4g;\nrows      = %.4g;\n", b->bandwidth,

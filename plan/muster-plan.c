@@ -148,8 +148,7 @@ static int take_set(const char *text, void *to)
 
 int main(int argc, char **argv)
 {
-    struct plan_options options = {
-        .nodes = "1", .top = 10, .set = calloc((size_t)argc, sizeof *options.set)};
+    struct plan_options options = {.nodes = "1", .top = 10, .set = calloc((size_t)argc, sizeof *options.set)};
     const struct option_row rows[] = {{"machine", OPTION_TEXT, .to = &options.machine},
                                       {"nodes", OPTION_TEXT, .to = &options.nodes},
                                       {"ranks", OPTION_WHOLE, .to = &options.ranks, .least = 1, .most = 1024},
