@@ -83,6 +83,12 @@ static double collective_seconds(const struct cost_model *m, int n, int stride, 
     return (n - 1.0) / n * bytes / (bandwidth * m->stack->links) + messages * level->latency;
 }
 
+/* What is left of an exchange beside what computes for `seconds`. */
+static double exposed_seconds(const struct cost_model *m, double exchange, double seconds)
+{
+    return fmax(0, exchange - m->stack->overlap * seconds);
+}
+
 static double message_seconds(const struct cost_model *m)
 {
     const struct cluster_level *level = level_of(m->machine, m->mesh.dp * m->mesh.tp + 1);
@@ -190,20 +196,26 @@ static struct pass_cost forward_layer(const struct cost_model *m)
 static struct pass_cost backward_layer(const struct cost_model *m, const struct pass_cost *forward,
                                        enum recompute recompute)
 {
-    double d = m->job->model.hidden, t = m->mesh.tp;
+    double d = m->job->model.hidden, t = m->mesh.tp, exchange = forward->part[COST_TP] / 4;
     struct pass_cost pass = *forward;
 
     pass.part[COST_PRODUCTS] *= 2;
+    if (m->stack->splits_rows)
+        pass.part[COST_TP] = 2 * exchange + exposed_seconds(m, 4 * exchange, pass.part[COST_PRODUCTS]);
     pass.part[COST_ROWS] *= 2;
     pass.part[COST_LAUNCH] *= 2;
     pass.part[COST_ATTENTION] = attention_seconds(m, true);
     if (recompute == RECOMPUTE_FULL) {
         add_pass(&pass, forward, 1);
-        if (m->stack->splits_rows) /* muster does not recompute the last product and its exchange */
+        if (m->stack->splits_rows) { /* muster does not recompute the last product and its exchange */
             pass.part[COST_PRODUCTS] -= product_seconds(m, 1, m->rows, d, 4 * d / t);
+            pass.part[COST_TP] -= exchange;
+        }
     } else if (recompute == RECOMPUTE_SELECTIVE) {
         pass.part[COST_ATTENTION] += attention_seconds(m, false);
         pass.part[COST_PRODUCTS] += product_seconds(m, 1, m->rows, 3 * d / t, d);
+        if (m->stack->splits_rows) /* the product's input is gathered again */
+            pass.part[COST_TP] += exchange;
     }
     return pass;
 }
@@ -221,12 +233,6 @@ static double head_seconds(const struct cost_model *m)
 }
 
 /* ---- exchanges between data-parallel ranks ----------------------------------------------------------------------- */
-
-/* What is left of an exchange beside a pass that computes for `seconds`. */
-static double exposed_seconds(const struct cost_model *m, double exchange, double seconds)
-{
-    return fmax(0, exchange - m->stack->overlap * seconds);
-}
 
 /* Elements of this rank's parameters, before ZeRO divides them. */
 static double rank_parameters(const struct rank_config *config)

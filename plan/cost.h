@@ -18,7 +18,9 @@
  *                       split (arXiv 2205.05198); else 10 of 34 bytes are over all R rows
  *   head                three products R x V/t x d, and LOGIT_BYTES a logit at the rate of rows
  *   tp                  a layer's forward pass all-gathers and reduce-scatters R d twice (arXiv 1909.08053), so does
- *                       the backward pass, and full recompute
+ *                       the backward pass, and full recompute. Where rows are split, the backward pass also gathers
+ *                       the products' inputs again; these two and the reduce-scatters run beside its products. Full
+ *                       recompute then has 3 exchanges, selective 1
  *   collective          n ranks, B bytes: (n - 1) / n B / bandwidth + min(n - 1, 2 log2 n) latency, at the level that
  *                       joins them; ranks of one node share its way out (NCCL's rings)
  *   dp                  a reduce-scatter of gradients and an all-gather of parameters a step (arXiv 1910.02054); stages
