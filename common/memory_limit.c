@@ -107,12 +107,25 @@ static uint64_t least_of_all(measure *of)
     return least;
 }
 
+static uint64_t number_of(const char *variable)
+{
+    const char *text = getenv(variable);
+
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+uint64_t memory_asked(void)
+{
+    uint64_t mib = number_of("SLURM_MEM_PER_NODE"); /* 0: all */
+
+    return (mib > 0 ? mib : number_of("SLURM_MEM_PER_CPU") * number_of("SLURM_CPUS_ON_NODE")) << 20;
+}
+
 uint64_t memory_limit(void)
 {
-    const char *asked = getenv("SLURM_MEM_PER_NODE"); /* in MiB; 0: all */
-    uint64_t limit = least_of_all(group_limit), mib = asked ? strtoull(asked, NULL, 10) : 0;
+    uint64_t limit = least_of_all(group_limit), asked = memory_asked();
 
-    return mib > 0 && mib < limit >> 20 ? mib << 20 : limit;
+    return asked > 0 && asked < limit ? asked : limit;
 }
 
 uint64_t memory_limit_left(void)

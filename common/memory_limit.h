@@ -4,8 +4,12 @@
 
 #include <stdint.h>
 
-/* In bytes, the lowest limit of its groups, or what the job asked for a node (sbatch --mem), which Slurm need not
- * enforce. UINT64_MAX for none. */
+/* What the job asked for of this node in bytes (sbatch --mem or --mem-per-cpu), by Slurm's variables; 0: all of it, or
+ * not known. */
+uint64_t memory_asked(void);
+
+/* In bytes, the lowest limit of its groups, or what the job asked for, which Slurm need not enforce. UINT64_MAX for
+ * none. */
 uint64_t memory_limit(void);
 
 /* The least memory left in one of its groups, reclaimable file pages included; UINT64_MAX for no limit. */

@@ -11,6 +11,7 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
+#include "common/memory_limit.h"
 #include "common/mesh.h"
 #include "plan/auto.h"
 #include "plan/hostlist.h"
@@ -55,10 +56,8 @@ static bool count_ranks(const char *nodes, const char *tasks, struct auto_start 
  */
 static const struct job *choose_mesh(struct plugin *plugin, const struct job *job, const char *nodes, const char *tasks)
 {
-    const char *memory = getenv("SLURM_MEM_PER_NODE"), *machine = job && job->parallel.machine[0]
-                                                                      ? job->parallel.machine
-                                                                      : plugin->site.machine;
-    struct auto_start start = {.machine = machine, .node_bytes = memory ? strtod(memory, NULL) * 0x1p20 : 0};
+    const char *machine = job && job->parallel.machine[0] ? job->parallel.machine : plugin->site.machine;
+    struct auto_start start = {.machine = machine, .node_bytes = (double)memory_asked()};
     struct auto_choice choice = {.text = ""};
     struct job *chosen = &plugin->srun.chosen;
     struct error ignored;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "common/memory_limit.h"
 #include "plan/auto.h"
 
 static char machine[256];
@@ -140,12 +141,29 @@ static void hands_over(void **state)
     assert_string_equal(sets, "");
 }
 
+static void knows_what_the_job_asked_for(void **state)
+{
+    (void)state;
+    unsetenv("SLURM_MEM_PER_NODE");
+    unsetenv("SLURM_MEM_PER_CPU");
+    assert_int_equal(memory_asked(), 0);
+    setenv("SLURM_MEM_PER_CPU", "300", 1);
+    setenv("SLURM_CPUS_ON_NODE", "4", 1);
+    assert_int_equal(memory_asked(), 1200 << 20);
+    setenv("SLURM_MEM_PER_NODE", "0", 1);
+    unsetenv("SLURM_MEM_PER_CPU");
+    assert_int_equal(memory_asked(), 0);
+    setenv("SLURM_MEM_PER_NODE", "66", 1);
+    assert_int_equal(memory_asked(), 66 << 20);
+    assert_true(memory_limit() <= 66 << 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(applies),      cmocka_unit_test(keeps_what_is_given),
         cmocka_unit_test(saves_memory), cmocka_unit_test(refuses_a_wrong_machine),
-        cmocka_unit_test(hands_over),
+        cmocka_unit_test(hands_over),   cmocka_unit_test(knows_what_the_job_asked_for),
     };
     char folder[] = "/tmp/muster-auto-XXXXXX";
     int result;
