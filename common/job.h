@@ -29,6 +29,9 @@ enum data_changed { CHANGED_REFUSE, CHANGED_ACCEPT };
 enum mesh_choice { MESH_GIVEN, MESH_AUTO };
 enum document_reset { RESET_NONE, RESET_DOCUMENT };
 
+/* Their names in a job file, in the order of the enums; precisions: of enum dtype. */
+extern const char *const job_offloads[], *const job_recomputes[], *const job_precisions[];
+
 /* Sizes of a GPT-2 or a BERT. A preset sets them; keys in the file override the preset. */
 struct model_shape {
     int layers;

@@ -34,13 +34,13 @@ static const char *const kinds[] = {"gpt", "bert", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const attentions[] = {"auto", "own", "cudnn", NULL};
 static const char *const reduces[] = {"auto", "step", "micro_batch", NULL};
-static const char *const offloads[] = {"none", "optimizer", NULL};
-static const char *const recomputes[] = {"none", "selective", "full", NULL};
 static const char *const changes[] = {"refuse", "accept", NULL};
 static const char *const meshes[] = {"given", "auto", NULL};
 static const char *const resets[] = {"none", "document", NULL};
 static const char *const schedules[] = {"cosine", "linear", "constant", "wsd", NULL};
-static const char *const precisions[] = {"fp32", "bf16", "fp16", NULL};
+const char *const job_offloads[] = {"none", "optimizer", NULL};
+const char *const job_recomputes[] = {"none", "selective", "full", NULL};
+const char *const job_precisions[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_types[] = {"fp32", "compute", NULL}; /* job_check.c converts this to a dtype */
 
 const struct job_key job_keys[] = {
@@ -73,8 +73,8 @@ const struct job_key job_keys[] = {
     {NUMERIC(parallel.chunks, INT, "1", 1, 64,
              "parts of the model that a pipeline stage has; more than 1 is the interleaved schedule")},
     {CHOICE(parallel.reduce, reduces, "\"auto\"", "when gradients are summed over data-parallel ranks")},
-    {CHOICE(parallel.offload, offloads, "\"none\"", "what is kept in host memory")},
-    {CHOICE(parallel.recompute, recomputes, "\"none\"", "what the backward pass computes again instead of keeping it")},
+    {CHOICE(parallel.offload, job_offloads, "\"none\"", "what is kept in host memory")},
+    {CHOICE(parallel.recompute, job_recomputes, "\"none\"", "what the backward pass computes again instead of keeping it")},
     {NUMERIC(parallel.recompute_layers, INT, "0", 0, 4096,
              "the number of layers of a stage, from its first, that recompute; 0: all")},
 
@@ -126,7 +126,7 @@ const struct job_key job_keys[] = {
     {NUMERIC(data.short_probability, NUMBER, "0.1", 0, 1,
              "BERT: part of the samples that are of a random shorter length")},
 
-    {CHOICE(precision.compute, precisions, "\"fp32\"", "type of activations and matrix products")},
+    {CHOICE(precision.compute, job_precisions, "\"fp32\"", "type of activations and matrix products")},
     {CHOICE(precision.reduce, reduce_types, "\"fp32\"", "type in which gradients are summed between ranks")},
     {CHOICE(precision.gradients, reduce_types, "\"fp32\"", "type in which sums of gradients are kept")},
     {PLAIN(precision.tf32, BOOL, "false", "GPUs may round the factors of fp32 products to TF32")},

@@ -12,9 +12,6 @@ const char *const auto_keys[AUTO_KEYS] = {"parallel.tp",   "parallel.pp",       
                                           "parallel.zero", "parallel.recompute", "parallel.offload",
                                           "batch.micro_batch"};
 
-static const char *const recomputes[] = {"none", "selective", "full"};
-static const char *const offloads[] = {"none", "optimizer"};
-
 /* What the job gives, and what it leaves free. */
 static struct plan_limits limits_of(const struct job *job, const struct auto_start *start,
                                     const struct cluster *machine)
@@ -53,15 +50,6 @@ void auto_cut(struct auto_choice *choice)
     memcpy(choice->cut, choice->text, sizeof choice->cut);
     for (int i = 0; i < AUTO_KEYS; i++)
         choice->set[i] = strsep(&rest, " ");
-}
-
-static void take_choice(struct auto_choice *choice, const struct plan_choice *best)
-{
-    snprintf(choice->text, sizeof choice->text, "%s=%d %s=%d %s=%d %s=%d %s=%s %s=%s %s=%d", auto_keys[0],
-             best->mesh.tp, auto_keys[1], best->mesh.pp, auto_keys[2], best->chunks, auto_keys[3], best->zero,
-             auto_keys[4], recomputes[best->recompute], auto_keys[5], offloads[best->offload], auto_keys[6],
-             best->micro_batch);
-    auto_cut(choice);
 }
 
 /* A number of nodes on which something fits: the fewest, if that is at most four times as many; 0: not 64 times. */
@@ -137,7 +125,8 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
         return error_set(err, CODE_CONFIG, "parallel.mesh = \"auto\": %s%s", why.text, given);
     if (results.count == 0)
         return fail_to_fit(job, &machine, &stack, &start, &limits, &results.smallest, err);
-    take_choice(choice, &best);
+    plan_sets(&best, choice->text, sizeof choice->text);
+    auto_cut(choice);
     snprintf(choice->why, sizeof choice->why,
              "mesh \"auto\" on %s: %s; predicted %.3g s a step and %.3g of %.3g GiB a rank, the fastest of %ld that fit "
              "(%s)",

@@ -2,9 +2,6 @@
 
 #include <string.h>
 
-static const char *const recomputes[] = {"none", "selective", "full"};
-static const char *const offloads[] = {"none", "optimizer"};
-
 static struct plan_rates rates_of(const struct plan_report *report, const struct plan_choice *c)
 {
     struct job job = *report->job;
@@ -44,7 +41,7 @@ static void print_choices(FILE *out, const struct plan_report *r)
             snprintf(chunks, sizeof chunks, " (%d)", c->chunks);
         snprintf(mesh, sizeof mesh, "%d x %d x %d%s", c->mesh.dp, c->mesh.tp, c->mesh.pp, chunks);
         fprintf(out, "%3d  %-22s %4d %6d %-10s %-9s %7.1f %8.3g %9.0f %9.4g %7.1f %5.1f%% %5.1f%%\n", i + 1, mesh,
-                c->zero, c->micro_batch, recomputes[c->recompute], offloads[c->offload], to_gib(c->memory.held),
+                c->zero, c->micro_batch, job_recomputes[c->recompute], job_offloads[c->offload], to_gib(c->memory.held),
                 c->cost.seconds, rates.tokens, rates.samples, rates.tflops, 100 * rates.mfu, 100 * rates.hfu);
     }
 }
@@ -196,8 +193,8 @@ static void print_choice_json(FILE *out, const struct plan_report *r, const stru
         "\"tokens_per_second\": %.6g, \"samples_per_second\": %.6g, \"tflops\": %.2f, \"tflops_before_2022\": %.2f, "
         "\"mfu\": %.4f, \"hfu\": %.4f, \"mosaicml_mfu\": %.4f, \"mosaicml_hfu\": %.4f, "
         "\"mosaicml_mfu_params\": %.4f, \"mosaicml_hfu_params\": %.4f, \"time\": {",
-        c->mesh.dp, c->mesh.tp, c->mesh.pp, c->chunks, c->zero, c->micro_batch, recomputes[c->recompute],
-        offloads[c->offload], to_gib(c->memory.held), to_gib(c->memory.host), c->cost.seconds, rates.tokens,
+        c->mesh.dp, c->mesh.tp, c->mesh.pp, c->chunks, c->zero, c->micro_batch, job_recomputes[c->recompute],
+        job_offloads[c->offload], to_gib(c->memory.held), to_gib(c->memory.host), c->cost.seconds, rates.tokens,
         rates.samples, rates.tflops, rates.tflops_before, rates.mfu, rates.hfu, rates.mosaic_mfu, rates.mosaic_hfu,
         rates.mosaic_mfu_params, rates.mosaic_hfu_params);
     for (int i = 0; i < COST_PARTS; i++)
@@ -222,16 +219,13 @@ int plan_write_job(const char *path, const struct job *job, const struct plan_ch
 {
     FILE *out = fopen(path, "w");
     bool ends = job->text[0] && job->text[strlen(job->text) - 1] == '\n';
+    char sets[512], *rest = sets;
 
     if (!out)
         return error_errno(err, CODE_IO, "%s", path);
-    fprintf(out,
-            "%s%s#! --set parallel.tp=%d\n#! --set parallel.pp=%d\n#! --set parallel.chunks=%d\n"
-            "#! --set parallel.zero=%d\n#! --set parallel.recompute=%s\n#! --set parallel.recompute_layers=0\n"
-            "#! --set parallel.offload=%s\n#! --set batch.micro_batch=%d\n",
-            job->text, ends ? "" : "\n", c->mesh.tp, c->mesh.pp, c->chunks, c->zero, recomputes[c->recompute],
-            offloads[c->offload], c->micro_batch);
-    if (fclose(out) != 0)
-        return error_errno(err, CODE_IO, "%s", path);
-    return 0;
+    plan_sets(c, sets, sizeof sets);
+    fprintf(out, "%s%s#! --set parallel.recompute_layers=0\n", job->text, ends ? "" : "\n");
+    while (rest)
+        fprintf(out, "#! --set %s\n", strsep(&rest, " "));
+    return fclose(out) == 0 ? 0 : error_errno(err, CODE_IO, "%s", path);
 }

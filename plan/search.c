@@ -21,6 +21,15 @@ void plan_apply(const struct plan_choice *c, struct job *job)
     job->batch.micro_batch = c->micro_batch;
 }
 
+void plan_sets(const struct plan_choice *c, char *text, size_t size)
+{
+    snprintf(text, size,
+             "parallel.tp=%d parallel.pp=%d parallel.chunks=%d parallel.zero=%d parallel.recompute=%s "
+             "parallel.offload=%s batch.micro_batch=%d",
+             c->mesh.tp, c->mesh.pp, c->chunks, c->zero, job_recomputes[c->recompute], job_offloads[c->offload],
+             c->micro_batch);
+}
+
 const char *plan_describe(const struct plan_choice *c, char *text, size_t size)
 {
     static const char *const recomputes[] = {"", ", selective recompute", ", full recompute"};
@@ -37,36 +46,12 @@ const char *plan_describe(const struct plan_choice *c, char *text, size_t size)
 struct mesh_search {
     const struct cluster *cluster;
     const struct stack *stack;
-    const struct plan_limits *limits;
+    struct plan_limits limits;
     struct plan_results *results;
     struct job job; /* with the keys of the choice that is tried */
     int ranks;
     bool any; /* some choice was tried */
 };
-
-static double memory_limit(const struct mesh_search *s)
-{
-    return s->limits->memory > 0 ? s->limits->memory : s->cluster->memory;
-}
-
-static bool has_room(const struct plan_limits *limits, double most, const struct plan_memory *memory)
-{
-    return memory->needed <= most && (limits->host_memory <= 0 || memory->host <= limits->host_memory);
-}
-
-int plan_evaluate(const struct job *job, const struct cluster *machine, const struct stack *stack,
-                  const struct plan_limits *limits, struct plan_choice *choice, struct error *err)
-{
-    struct job changed = *job;
-    double most = limits->memory > 0 ? limits->memory : machine->memory;
-
-    plan_apply(choice, &changed);
-    if (plan_memory(&changed, &choice->mesh, machine, stack, &choice->memory, err) < 0 ||
-        plan_cost(&changed, &choice->mesh, machine, stack, &choice->cost, err) < 0)
-        return -1;
-    choice->fits = has_room(limits, most, &choice->memory);
-    return 0;
-}
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
@@ -96,7 +81,8 @@ static int try_choice(struct mesh_search *s, struct plan_choice *c, struct error
     if (!s->any || c->memory.needed < r->smallest.memory.needed)
         r->smallest = *c;
     s->any = true;
-    c->fits = has_room(s->limits, memory_limit(s), &c->memory);
+    c->fits = c->memory.needed <= s->limits.memory &&
+              (s->limits.host_memory <= 0 || c->memory.host <= s->limits.host_memory);
     if (!c->fits)
         return 0;
     r->fitting++;
@@ -122,11 +108,11 @@ static int try_savings(struct mesh_search *s, struct plan_choice *c, struct erro
     for (int offload = OFFLOAD_NONE; offload <= OFFLOAD_OPTIMIZER && !whole; offload++) {
         c->fits = false;
         c->offload = (enum offload)offload;
-        if (!limit_allows(s->limits->offload, offload) || (offload && !s->cluster->gpu))
+        if (!limit_allows(s->limits.offload, offload) || (offload && !s->cluster->gpu))
             continue;
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL && !c->fits; recompute++) {
             c->recompute = (enum recompute)recompute;
-            if (limit_allows(s->limits->recompute, recompute) && try_choice(s, c, err) < 0)
+            if (limit_allows(s->limits.recompute, recompute) && try_choice(s, c, err) < 0)
                 return -1;
         }
         fitted = fitted || c->fits;
@@ -138,7 +124,7 @@ static int try_savings(struct mesh_search *s, struct plan_choice *c, struct erro
 static int try_batches(struct mesh_search *s, struct plan_choice *c, struct error *err)
 {
     long share = (s->job.batch.global_batch + c->mesh.dp - 1) / c->mesh.dp;
-    int given = s->limits->micro_batch;
+    int given = s->limits.micro_batch;
 
     for (c->micro_batch = given ? given : 1; c->micro_batch <= share || given; c->micro_batch *= 2) {
         int fitted = try_savings(s, c, err);
@@ -155,7 +141,7 @@ static int try_batches(struct mesh_search *s, struct plan_choice *c, struct erro
 static int try_stages(struct mesh_search *s, struct plan_choice *c, struct error *err)
 {
     for (c->zero = 0; c->zero <= 3; c->zero++)
-        if (limit_allows(s->limits->zero, c->zero) && (c->mesh.dp > 1 || c->zero == 1 || s->limits->zero == c->zero) &&
+        if (limit_allows(s->limits.zero, c->zero) && (c->mesh.dp > 1 || c->zero == 1 || s->limits.zero == c->zero) &&
             try_batches(s, c, err) < 0)
             return -1;
     return 0;
@@ -165,8 +151,8 @@ static int try_chunks(struct mesh_search *s, struct plan_choice *c, struct error
 {
     int most = c->mesh.pp == 1 ? 1 : s->job.model.layers / c->mesh.pp;
 
-    if (s->limits->chunks) {
-        c->chunks = s->limits->chunks;
+    if (s->limits.chunks) {
+        c->chunks = s->limits.chunks;
         return c->chunks > 1 && c->mesh.pp == 1 ? 0 : try_stages(s, c, err);
     }
     for (c->chunks = 1; c->chunks <= most && c->chunks <= 8; c->chunks *= 2)
@@ -182,7 +168,7 @@ static bool shape_allows(const struct model_shape *m, int tp, int pp)
 
 static int try_meshes(struct mesh_search *s, struct error *err)
 {
-    const struct plan_limits *limits = s->limits;
+    const struct plan_limits *limits = &s->limits;
     int most_tp = limits->most_tp ? limits->most_tp : s->cluster->level[0].ranks;
     int smallest = s->job.batch.rampup_start ? s->job.batch.rampup_start : s->job.batch.global_batch;
 
@@ -206,8 +192,10 @@ int plan_search(const struct job *job, const struct cluster *machine, const stru
                 const struct plan_limits *limits, struct plan_results *results, struct error *err)
 {
     struct mesh_search s = {
-        .cluster = machine, .stack = stack, .limits = limits, .results = results, .job = *job, .ranks = ranks};
+        .cluster = machine, .stack = stack, .limits = *limits, .results = results, .job = *job, .ranks = ranks};
 
+    if (s.limits.memory <= 0)
+        s.limits.memory = machine->memory;
     results->count = 0;
     results->tried = results->fitting = 0;
     if (try_meshes(&s, err) < 0)

@@ -39,13 +39,12 @@ struct plan_results {
 int plan_search(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
                 const struct plan_limits *limits, struct plan_results *results, struct error *err);
 
-/* Evaluates one choice, whose mesh and settings are given. */
-int plan_evaluate(const struct job *job, const struct cluster *machine, const struct stack *stack,
-                  const struct plan_limits *limits, struct plan_choice *choice, struct error *err);
-
 /* Sets the job's parallel and batch keys to the choice. parallel.reduce and recompute_layers stay as the job gives them,
  * else they get their defaults. */
 void plan_apply(const struct plan_choice *choice, struct job *job);
+
+/* The choice as keys of a job, each after a blank: "parallel.tp=4 parallel.pp=2 ...", in the order of auto_keys. */
+void plan_sets(const struct plan_choice *choice, char *text, size_t size);
 
 /* "dp 8 x tp 4 x pp 2, ZeRO-1, ..." Returns text. */
 const char *plan_describe(const struct plan_choice *choice, char *text, size_t size);

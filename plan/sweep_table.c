@@ -68,7 +68,6 @@ static double find_number(const char *text, const char *key)
 
 static void put_job(struct table_line *line, const struct job *job)
 {
-    static const char *const types[] = {"fp32", "bf16", "fp16"}, *const again[] = {"none", "selective", "full"};
     const char *const kind = job->model.kind == MODEL_BERT ? "BERT" : "GPT";
     const int shape[] = {job->model.layers, job->model.hidden, job->model.heads, job->model.seq_length,
                          job->model.vocab};
@@ -82,10 +81,10 @@ static void put_job(struct table_line *line, const struct job *job)
     put_cell(line, column++, "%d", job->parallel.pp);
     put_cell(line, column++, "%d", job->parallel.chunks);
     put_cell(line, column++, "%d", job->parallel.zero);
-    put_cell(line, column++, "%s", job->parallel.offload == OFFLOAD_OPTIMIZER ? "optimizer" : "none");
-    put_cell(line, column++, "%s", again[job->parallel.recompute]);
-    put_cell(line, column++, "%s", types[job->precision.compute]);
-    put_cell(line, column++, "%s", types[job->precision.gradients]);
+    put_cell(line, column++, "%s", job_offloads[job->parallel.offload]);
+    put_cell(line, column++, "%s", job_recomputes[job->parallel.recompute]);
+    put_cell(line, column++, "%s", job_precisions[job->precision.compute]);
+    put_cell(line, column++, "%s", job_precisions[job->precision.gradients]);
     put_cell(line, column++, "%d", job->batch.micro_batch);
     put_cell(line, column++, "%d", job->batch.global_batch);
 }

@@ -177,7 +177,6 @@ static int compare_threads(const struct run *run, struct error *err)
 
 static void describe_mesh(const struct run *run)
 {
-    static const char *const types[] = {"fp32", "bf16", "fp16"};
     static const char *const recompute[] = {"", ", attention recomputed", ", layers recomputed"};
     const struct job *job = run->job;
     const struct engine *e = run->engine;
@@ -186,7 +185,7 @@ static void describe_mesh(const struct run *run)
     if (job->parallel.chunks > 1)
         snprintf(chunks, sizeof chunks, " x %d chunks", job->parallel.chunks);
     run_log(run, "mesh: dp %d x tp %d x pp %d%s, ZeRO-%d%s, %s%s, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, chunks,
-            job->parallel.zero, job->parallel.offload ? ", optimizer offloaded" : "", types[job->precision.compute],
+            job->parallel.zero, job->parallel.offload ? ", optimizer offloaded" : "", job_precisions[job->precision.compute],
             recompute[job->parallel.recompute], comm_describe(run->world));
     if (comm_fabric_describe(e->fabric)[0])
         run_log(run, "devices communicate by %s", comm_fabric_describe(e->fabric));
