@@ -185,8 +185,8 @@ static void describe_mesh(const struct run *run)
     if (job->parallel.chunks > 1)
         snprintf(chunks, sizeof chunks, " x %d chunks", job->parallel.chunks);
     run_log(run, "mesh: dp %d x tp %d x pp %d%s, ZeRO-%d%s, %s%s, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, chunks,
-            job->parallel.zero, job->parallel.offload ? ", optimizer offloaded" : "", job_precisions[job->precision.compute],
-            recompute[job->parallel.recompute], comm_describe(run->world));
+            job->parallel.zero, job->parallel.offload ? ", optimizer offloaded" : "",
+            job_precisions[job->precision.compute], recompute[job->parallel.recompute], comm_describe(run->world));
     if (comm_fabric_describe(e->fabric)[0])
         run_log(run, "devices communicate by %s", comm_fabric_describe(e->fabric));
 }

@@ -30,9 +30,10 @@
 struct saver;
 
 struct saver_events {
-    void (*log)(void *arg, const char *line); /* on rank 0; of what befalls one node, on its first rank */
-    /* On rank 0: syncs files that must not be older than the checkpoint. -1: this save fails. Unless the code is CODE_IO or
-     * CODE_DATA, the run ends. */
+    /* Called on rank 0, and for what happens on one node on that node's first rank. */
+    void (*log)(void *arg, const char *line);
+    /* Called on rank 0. Syncs files that must not be older than the checkpoint. -1: this save fails. Unless the code is
+     * CODE_IO or CODE_DATA, the run ends. */
     int (*before_save)(void *arg, struct error *err);
     void *arg;
 };

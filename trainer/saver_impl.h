@@ -96,7 +96,7 @@ struct saver {
 
 /* ---- saver_drain.c: staged saves until they are committed -------------------------------------------------------- */
 
-/* A line of the log: what rank 0 knows, and what befalls the node of a rank, which calls it. */
+/* A line of the log. saver_log prints on rank 0 only; saver_log_node on the rank that calls it, the first of a node. */
 void saver_log(struct saver *saver, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void saver_log_node(struct saver *saver, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
