@@ -31,23 +31,23 @@ if grep -q '^#define HAVE_SENTENCEPIECE' "$BUILD/config.h"; then
     libraries+=' -lsentencepiece -lsentencepiece_train -lstdc++'
 fi
 
+# Compiles the source $1 into $out/objects.
 compile() {
+    local object=$out/objects/${1//\//-}.o
     case $1 in
-    *.cc) "$clang" -x c++ -std=c++17 $flags -fno-sanitize=vptr,function -c "$1" -o "$2" ;;
-    *) "$clang" -std=gnu17 $flags $(pkg-config --cflags $packages) -c "$1" -o "$2" ;;
+    *.cc) "$clang" -x c++ -std=c++17 $flags -fno-sanitize=vptr,function -c "$1" -o "$object" ;;
+    *) "$clang" -std=gnu17 $flags $(pkg-config --cflags $packages) -c "$1" -o "$object" ;;
     esac
 }
 
+export -f compile
+export clang flags packages out
+
 # All sources in one archive, so that the linker takes what a parser calls.
 build_sources() {
-    local source
     rm -rf "$out/objects" "$out/sources.a"
     mkdir -p "$out/objects"
-    for source in "${sources[@]}"; do
-        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || return; done
-        compile "$source" "$out/objects/${source//\//-}.o" &
-    done
-    wait
+    printf '%s\n' "${sources[@]}" | xargs -P "$(nproc)" -I{} bash -c 'compile {}' || return
     rm "$out/objects/plan-muster-plan.c.o"
     ar rcs "$out/sources.a" "$out"/objects/*.o
 }
@@ -137,7 +137,7 @@ trap 'rm -rf "$TMPDIR"' EXIT
 echo "1..${#all[@]}"
 code=0
 cd "$TOP"
-build_sources || { echo "not ok - the sources do not build"; exit 1; }
+build_sources 2>"$out/errors" || { echo "not ok - the sources do not build"; sed 's/^/# /' "$out/errors" | head -n 20; exit 1; }
 make_seeds || { echo "not ok - the seeds cannot be made"; exit 1; }
 for name in "${all[@]}"; do
     build "$name" || { echo "not ok - $name does not build"; code=1; continue; }
