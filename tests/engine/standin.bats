@@ -63,6 +63,7 @@ standin_tree() {
 }
 
 @test "tests/gpu.sh engine passes with one stand-in GPU for all ranks" {
+    [ -n "${MUSTER_CHECK_FULL:-}" ] || skip "its trainings on a stand-in take a minute and more: ./check --full"
     standin_tree all
     run env MUSTER_TEST_EMULATED=1 bash "$TOP/tests/gpu.sh" engine all
     echo "$output"
