@@ -410,10 +410,15 @@ bool job_gives(const struct job *job, const char *path)
     return job->given[job_key_find(path)];
 }
 
-int job_override(struct job *job, const char *name, char *const *set, int nset, struct error *err)
+int job_override(struct job *job, const char *name, const char *sets, struct error *err)
 {
+    char copy[1024], *rest = copy, *set[sizeof copy / 2 + 1];
     struct job more;
+    int nset = 0;
 
+    snprintf(copy, sizeof copy, "%s", sets);
+    while ((set[nset] = strtok_r(rest, " ", &rest)))
+        nset++;
     if (job_parse(&more, job->text, name, set, nset, err) < 0)
         return -1;
     job_destroy(job);

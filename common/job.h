@@ -164,8 +164,9 @@ void job_destroy(struct job *job);
 /* Whether the file or an override gives the key. If not, it has its default, or a value that follows from others. */
 bool job_gives(const struct job *job, const char *path);
 
-/* Adds overrides to a job that was read from the file `name`. On failure *job is as it was. */
-int job_override(struct job *job, const char *name, char *const *set, int nset, struct error *err);
+/* Adds overrides to a job that was read from the file `name`: "path=value path=value", at most 1 KiB, no blanks in the
+ * values. On failure *job is as it was. */
+int job_override(struct job *job, const char *name, const char *sets, struct error *err);
 
 /*
  * Replaces the patterns of sbatch --output in the paths that differ between the runs of a sweep: checkpoint.dir,

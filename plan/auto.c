@@ -8,63 +8,44 @@
 
 #define GIB 0x1p30
 
-const char *const auto_keys[AUTO_KEYS] = {"parallel.tp",   "parallel.pp",        "parallel.chunks",
-                                          "parallel.zero", "parallel.recompute", "parallel.offload",
-                                          "batch.micro_batch"};
+static const char *const keys[] = {"parallel.tp",        "parallel.pp",      "parallel.chunks",  "parallel.zero",
+                                   "parallel.recompute", "parallel.offload", "batch.micro_batch"};
+enum { KEYS = sizeof keys / sizeof *keys };
 
 /* What the job gives, and what it leaves free. */
-static struct plan_limits limits_of(const struct job *job, const struct auto_start *start,
-                                    const struct cluster *machine)
+static struct plan_limits limits_of(const struct job *job)
 {
     struct plan_limits limits = PLAN_FREE;
     const struct {
-        const char *key;
         int *limit, value;
-    } given[] = {
-        {"parallel.tp", &limits.tp, job->parallel.tp},
-        {"parallel.pp", &limits.pp, job->parallel.pp},
-        {"parallel.chunks", &limits.chunks, job->parallel.chunks},
-        {"parallel.zero", &limits.zero, job->parallel.zero},
-        {"parallel.recompute", &limits.recompute, (int)job->parallel.recompute},
-        {"parallel.offload", &limits.offload, (int)job->parallel.offload},
-        {"batch.micro_batch", &limits.micro_batch, job->batch.micro_batch},
+    } given[KEYS] = {
+        {&limits.tp, job->parallel.tp},
+        {&limits.pp, job->parallel.pp},
+        {&limits.chunks, job->parallel.chunks},
+        {&limits.zero, job->parallel.zero},
+        {&limits.recompute, (int)job->parallel.recompute},
+        {&limits.offload, (int)job->parallel.offload},
+        {&limits.micro_batch, job->batch.micro_batch},
     };
-    double share = start->node_bytes / start->per_node;
 
-    for (int i = 0; i < AUTO_KEYS; i++)
-        if (job_gives(job, given[i].key))
+    for (int i = 0; i < KEYS; i++)
+        if (job_gives(job, keys[i]))
             *given[i].limit = given[i].value;
-    limits.most_tp = start->per_node;
-    limits.memory = machine->memory;
-    if (start->node_bytes > 0 && machine->gpu)
-        limits.host_memory = share;
-    else if (start->node_bytes > 0)
-        limits.memory = fmin(limits.memory, share);
     return limits;
 }
 
-void auto_cut(struct auto_choice *choice)
-{
-    char *rest = choice->cut;
-
-    memcpy(choice->cut, choice->text, sizeof choice->cut);
-    for (int i = 0; i < AUTO_KEYS; i++)
-        choice->set[i] = strsep(&rest, " ");
-}
-
 /* A number of nodes on which something fits: the fewest, if that is at most four times as many; 0: not 64 times. */
-static int find_nodes(const struct job *job, const struct cluster *machine, const struct stack *stack,
-                      const struct auto_start *start, const struct plan_limits *limits)
+static int find_nodes(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
+                      const struct plan_limits *limits)
 {
-    int nodes = (start->ranks + start->per_node - 1) / start->per_node;
+    int per_node = machine->level[0].ranks, nodes = (ranks + per_node - 1) / per_node;
     struct plan_choice best;
     struct error ignored;
 
     for (int more = nodes + 1; more <= 64 * nodes; more = more < 4 * nodes ? more + 1 : 2 * more) {
         struct plan_results results = {.best = &best, .most = 1};
 
-        if (plan_search(job, machine, stack, more * start->per_node, limits, &results, &ignored) == 0 &&
-            results.count > 0)
+        if (plan_search(job, machine, stack, more * per_node, limits, &results, &ignored) == 0 && results.count > 0)
             return more;
     }
     return 0;
@@ -74,64 +55,66 @@ static int find_nodes(const struct job *job, const struct cluster *machine, cons
 static void advise_on_keys(const struct job *job, char *text, size_t size)
 {
     text[0] = '\0';
-    for (int i = 0; i < AUTO_KEYS; i++)
-        if (job_gives(job, auto_keys[i]))
+    for (int i = 0; i < KEYS; i++)
+        if (job_gives(job, keys[i]))
             snprintf(text + strlen(text), size - strlen(text), "%s%s", text[0] ? ", " : ", or let the job not give ",
-                     auto_keys[i]);
+                     keys[i]);
 }
 
-static int fail_to_fit(const struct job *job, const struct cluster *machine, const struct stack *stack,
-                       const struct auto_start *start, const struct plan_limits *limits,
-                       const struct plan_choice *smallest, struct error *err)
+/* `given` is advise_on_keys's text. */
+static int fail_to_fit(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
+                       const struct plan_limits *limits, const struct plan_choice *smallest, const char *given,
+                       struct error *err)
 {
-    int nodes = find_nodes(job, machine, stack, start, limits);
-    bool host = smallest->memory.needed <= limits->memory;
-    char mesh[256], more[64] = "take nodes with more memory", given[256];
+    int nodes = find_nodes(job, machine, stack, ranks, limits);
+    bool host = smallest->memory.needed <= machine->memory;
+    char mesh[256], more[64] = "take nodes with more memory";
 
     if (nodes > 0)
         snprintf(more, sizeof more, "start %d nodes", nodes);
-    advise_on_keys(job, given, sizeof given);
     return error_set(err, CODE_CONFIG,
                      "parallel.mesh = \"auto\": nothing fits %d rank%s of %s: %s needs %.3g GiB of a rank's %.3g "
                      "GiB%s: %s%s",
-                     start->ranks, start->ranks == 1 ? "" : "s", machine->name,
-                     plan_describe(smallest, mesh, sizeof mesh),
+                     ranks, ranks == 1 ? "" : "s", machine->name, plan_describe(smallest, mesh, sizeof mesh),
                      (host ? smallest->memory.host : smallest->memory.needed) / GIB,
-                     (host ? limits->host_memory : limits->memory) / GIB, host ? " on the host" : "", more, given);
+                     (host ? limits->host_memory : machine->memory) / GIB, host ? " on the host" : "", more, given);
 }
 
-int auto_choose(struct auto_choice *choice, const struct job *job, const struct auto_start *at, struct error *err)
+int auto_choose(struct auto_choice *choice, const struct job *job, const struct auto_start *start, struct error *err)
 {
-    struct auto_start start = *at;
+    struct plan_limits limits = limits_of(job);
     struct plan_choice best;
     struct plan_results results = {.best = &best, .most = 1};
-    struct plan_limits limits;
     struct cluster machine;
+    int *per_node = &machine.level[0].ranks;
     struct stack stack;
     char mesh[256], given[256];
     struct error why;
 
-    if (cluster_read(&machine, start.machine, err) < 0 || stack_read(&stack, cluster_own_stack(&machine), err) < 0)
+    if (cluster_read(&machine, start->machine, err) < 0 || stack_read(&stack, cluster_own_stack(&machine), err) < 0)
         return -1;
     if (job->device == (machine.gpu ? DEVICE_CPU : DEVICE_CUDA))
         return error_set(err, CODE_CONFIG, "parallel.mesh = \"auto\": %s is a machine %s GPUs, but device = \"%s\"",
                          machine.name, machine.gpu ? "with" : "without", machine.gpu ? "cpu" : "cuda");
-    if (start.per_node == 0)
-        start.per_node = start.ranks < machine.level[0].ranks ? start.ranks : machine.level[0].ranks;
-    machine.level[0].ranks = start.per_node;
-    limits = limits_of(job, &start, &machine);
+    if (start->per_node > 0)
+        *per_node = start->per_node;
+    else if (start->ranks < *per_node)
+        *per_node = start->ranks;
+    if (start->node_bytes > 0 && machine.gpu)
+        limits.host_memory = start->node_bytes / *per_node;
+    else if (start->node_bytes > 0)
+        machine.memory = fmin(machine.memory, start->node_bytes / *per_node);
     advise_on_keys(job, given, sizeof given);
-    if (plan_search(job, &machine, &stack, start.ranks, &limits, &results, &why) < 0)
+    if (plan_search(job, &machine, &stack, start->ranks, &limits, &results, &why) < 0)
         return error_set(err, CODE_CONFIG, "parallel.mesh = \"auto\": %s%s", why.text, given);
     if (results.count == 0)
-        return fail_to_fit(job, &machine, &stack, &start, &limits, &results.smallest, err);
+        return fail_to_fit(job, &machine, &stack, start->ranks, &limits, &results.smallest, given, err);
     plan_sets(&best, choice->text, sizeof choice->text);
-    auto_cut(choice);
     snprintf(choice->why, sizeof choice->why,
              "mesh \"auto\" on %s: %s; predicted %.3g s a step and %.3g of %.3g GiB a rank, the fastest of %ld that fit "
              "(%s)",
              machine.name, plan_describe(&best, mesh, sizeof mesh), best.cost.seconds, best.memory.needed / GIB,
-             limits.memory / GIB, results.fitting, choice->text);
+             machine.memory / GIB, results.fitting, choice->text);
     return 0;
 }
 

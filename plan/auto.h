@@ -1,7 +1,7 @@
 /*
  * auto.h - parallel.mesh = "auto": the keys of the mesh that a start of a job gets.
  *
- * A key of auto_keys that the job file or --set gives is kept. The others are chosen: the fastest mesh that fits the
+ * A key of these (auto.c) that the job file or --set gives is kept. The others are chosen: the fastest mesh that fits the
  * memory, by plan/search.h with the stack "muster". Equal arguments give an equal choice. srun sees neither --set nor a
  * node's memory, so its choice may be another than the trainer's.
  *
@@ -20,9 +20,6 @@
 
 #define AUTO_VARIABLE "MUSTER_MESH"
 #define AUTO_SIZE     (JOB_PATH_SIZE + 512) /* of its value */
-#define AUTO_KEYS     7
-
-extern const char *const auto_keys[AUTO_KEYS]; /* "parallel.tp" and so on */
 
 struct auto_start {
     const char *machine; /* plan/cluster.h: a name or a file */
@@ -30,21 +27,13 @@ struct auto_start {
     double node_bytes; /* of memory that the ranks of a node may use on the host; 0: no limit but the machine's */
 };
 
-/* Overrides for the job (job_override). */
 struct auto_choice {
-    char text[512]; /* "parallel.tp=2 parallel.pp=1 ..." */
-    char cut[512];
-    char *set[AUTO_KEYS]; /* each of them, within `cut` */
+    char text[512]; /* overrides for the job (job_override): "parallel.tp=2 parallel.pp=1 ..." */
     char why[1024]; /* a line for the log, with `text` */
 };
 
-/*
- * CODE_CONFIG if the machine is not known, or nothing fits; then the text names the change that would help.
- */
+/* CODE_CONFIG if the machine is not known, or nothing fits; then the text names the change that would help. */
 int auto_choose(struct auto_choice *choice, const struct job *job, const struct auto_start *start, struct error *err);
-
-/* Fills in `set` for a `text` that auto_choose made. */
-void auto_cut(struct auto_choice *choice);
 
 /* The text of MUSTER_MESH. auto_read cuts it into the machine and the choice's text, which is "" if srun has made no
  * choice. */

@@ -84,7 +84,7 @@ static int plan_nodes(const struct plan_options *options, struct plan_report *re
         return -1;
     if (options->json)
         plan_print_json(stdout, report);
-    else if (alone && plan_print_table(stdout, report, &limits, err) < 0)
+    else if (alone && plan_print_table(stdout, report, err) < 0)
         return -1;
     else if (!alone)
         plan_print_line(stdout, report);

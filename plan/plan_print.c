@@ -118,14 +118,14 @@ static int print_other(FILE *out, const struct plan_report *r, const char *name,
     return 0;
 }
 
-static int print_others(FILE *out, const struct plan_report *r, const struct plan_limits *limits, struct error *err)
+static int print_others(FILE *out, const struct plan_report *r, struct error *err)
 {
     struct {
         const char *name;
         struct plan_limits limits;
-    } others[] = {{"dp alone, ZeRO-1", *limits},      {"dp alone, ZeRO-3", *limits},  {"no pipeline", *limits},
-                  {"no tensor parallelism", *limits}, {"tp over a node", *limits},    {"without recompute", *limits},
-                  {"micro-batches of 1", *limits},    {"as in the job file", *limits}};
+    } others[] = {{"dp alone, ZeRO-1", PLAN_FREE},      {"dp alone, ZeRO-3", PLAN_FREE},  {"no pipeline", PLAN_FREE},
+                  {"no tensor parallelism", PLAN_FREE}, {"tp over a node", PLAN_FREE},    {"without recompute", PLAN_FREE},
+                  {"micro-batches of 1", PLAN_FREE},    {"as in the job file", PLAN_FREE}};
     const struct job *job = r->job;
 
     others[0].limits.tp = others[0].limits.pp = others[1].limits.tp = others[1].limits.pp = 1;
@@ -142,8 +142,7 @@ static int print_others(FILE *out, const struct plan_report *r, const struct pla
                                             .micro_batch = job->batch.micro_batch,
                                             .zero = job->parallel.zero,
                                             .recompute = (int)job->parallel.recompute,
-                                            .offload = (int)job->parallel.offload,
-                                            .memory = limits->memory};
+                                            .offload = (int)job->parallel.offload};
     fprintf(out, "others:\n");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (print_other(out, r, others[i].name, &others[i].limits, err) < 0)
@@ -151,7 +150,7 @@ static int print_others(FILE *out, const struct plan_report *r, const struct pla
     return 0;
 }
 
-int plan_print_table(FILE *out, const struct plan_report *r, const struct plan_limits *limits, struct error *err)
+int plan_print_table(FILE *out, const struct plan_report *r, struct error *err)
 {
     char text[160];
 
@@ -164,7 +163,7 @@ int plan_print_table(FILE *out, const struct plan_report *r, const struct plan_l
                 largest_kind(&r->results.smallest.memory.footprint),
                 plan_describe(&r->results.smallest, text, sizeof text));
     }
-    return print_others(out, r, limits, err);
+    return print_others(out, r, err);
 }
 
 void plan_print_line(FILE *out, const struct plan_report *r)

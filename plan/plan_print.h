@@ -17,7 +17,7 @@ struct plan_report {
 
 /* The table of the best, where the first one's time goes, its rates by every convention, and a line for each obvious
  * other choice: how much slower and why, or what it would need. */
-int plan_print_table(FILE *out, const struct plan_report *report, const struct plan_limits *limits, struct error *err);
+int plan_print_table(FILE *out, const struct plan_report *report, struct error *err);
 
 /* One line: the nodes, and the fastest choice. */
 void plan_print_line(FILE *out, const struct plan_report *report);

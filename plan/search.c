@@ -46,11 +46,11 @@ const char *plan_describe(const struct plan_choice *c, char *text, size_t size)
 struct mesh_search {
     const struct cluster *cluster;
     const struct stack *stack;
-    struct plan_limits limits;
+    const struct plan_limits *limits;
     struct plan_results *results;
     struct job job; /* with the keys of the choice that is tried */
-    int ranks;
-    bool any; /* some choice was tried */
+    struct error *err;
+    bool failed; /* then nothing more is tried */
 };
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -70,26 +70,25 @@ static void insert_choice(struct plan_results *r, const struct plan_choice *c)
     r->best[at] = *c;
 }
 
-static int try_choice(struct mesh_search *s, struct plan_choice *c, struct error *err)
+/* Returns whether the choice fits. */
+static bool try_choice(struct mesh_search *s, struct plan_choice *c)
 {
     struct plan_results *r = s->results;
 
     plan_apply(c, &s->job);
-    if (plan_memory(&s->job, &c->mesh, s->cluster, s->stack, &c->memory, err) < 0)
-        return -1;
-    r->tried++;
-    if (!s->any || c->memory.needed < r->smallest.memory.needed)
+    s->failed = s->failed || plan_memory(&s->job, &c->mesh, s->cluster, s->stack, &c->memory, s->err) < 0;
+    if (s->failed)
+        return false;
+    if (r->tried++ == 0 || c->memory.needed < r->smallest.memory.needed)
         r->smallest = *c;
-    s->any = true;
-    c->fits = c->memory.needed <= s->limits.memory &&
-              (s->limits.host_memory <= 0 || c->memory.host <= s->limits.host_memory);
-    if (!c->fits)
-        return 0;
+    if (c->memory.needed > s->cluster->memory ||
+        (s->limits->host_memory > 0 && c->memory.host > s->limits->host_memory))
+        return false;
     r->fitting++;
-    if (plan_cost(&s->job, &c->mesh, s->cluster, s->stack, &c->cost, err) < 0)
-        return -1;
-    insert_choice(r, c);
-    return 0;
+    s->failed = plan_cost(&s->job, &c->mesh, s->cluster, s->stack, &c->cost, s->err) < 0;
+    if (!s->failed)
+        insert_choice(r, c);
+    return !s->failed;
 }
 
 /* ---- the settings to try ---------------------------------------------------------------------------------------- */
@@ -100,107 +99,85 @@ static bool limit_allows(int limit, int value)
 }
 
 /* Recompute costs time and saves memory: once a choice fits, more of it cannot be faster; and nothing is faster than to
- * fit without either. Returns 1 if one fitted. */
-static int try_savings(struct mesh_search *s, struct plan_choice *c, struct error *err)
+ * fit without either. Returns whether one fitted. */
+static bool try_savings(struct mesh_search *s, struct plan_choice *c)
 {
-    bool fitted = false, whole = false;
+    bool fitted = false;
 
-    for (int offload = OFFLOAD_NONE; offload <= OFFLOAD_OPTIMIZER && !whole; offload++) {
-        c->fits = false;
-        c->offload = (enum offload)offload;
-        if (!limit_allows(s->limits.offload, offload) || (offload && !s->cluster->gpu))
+    for (int offload = OFFLOAD_NONE; offload <= OFFLOAD_OPTIMIZER; offload++) {
+        bool fits = false;
+
+        if (!limit_allows(s->limits->offload, offload) || (offload && !s->cluster->gpu))
             continue;
-        for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL && !c->fits; recompute++) {
+        c->offload = (enum offload)offload;
+        for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL && !fits; recompute++) {
             c->recompute = (enum recompute)recompute;
-            if (limit_allows(s->limits.recompute, recompute) && try_choice(s, c, err) < 0)
-                return -1;
+            fits = limit_allows(s->limits->recompute, recompute) && try_choice(s, c);
         }
-        fitted = fitted || c->fits;
-        whole = c->fits && c->recompute == RECOMPUTE_NONE;
+        if (fits && c->recompute == RECOMPUTE_NONE)
+            return true;
+        fitted = fitted || fits;
     }
     return fitted;
 }
 
-static int try_batches(struct mesh_search *s, struct plan_choice *c, struct error *err)
+/* With dp 1 all stages are the same: only the default is tried. The micro-batch grows as long as it fits. */
+static void try_stages(struct mesh_search *s, struct plan_choice *c)
 {
-    long share = (s->job.batch.global_batch + c->mesh.dp - 1) / c->mesh.dp;
-    int given = s->limits.micro_batch;
+    int share = (s->job.batch.global_batch + c->mesh.dp - 1) / c->mesh.dp, given = s->limits->micro_batch;
 
-    for (c->micro_batch = given ? given : 1; c->micro_batch <= share || given; c->micro_batch *= 2) {
-        int fitted = try_savings(s, c, err);
-
-        if (fitted < 0)
-            return -1;
-        if (given || !fitted)
-            break;
+    for (c->zero = 0; c->zero <= 3; c->zero++) {
+        if (!limit_allows(s->limits->zero, c->zero) || (c->mesh.dp == 1 && c->zero != 1 && s->limits->zero != c->zero))
+            continue;
+        c->micro_batch = given ? given : 1;
+        while (try_savings(s, c) && !given && 2 * c->micro_batch <= share)
+            c->micro_batch *= 2;
     }
-    return 0;
 }
 
-/* With dp 1 all stages are the same: only the default is tried. */
-static int try_stages(struct mesh_search *s, struct plan_choice *c, struct error *err)
+static void try_chunks(struct mesh_search *s, struct plan_choice *c)
 {
-    for (c->zero = 0; c->zero <= 3; c->zero++)
-        if (limit_allows(s->limits.zero, c->zero) && (c->mesh.dp > 1 || c->zero == 1 || s->limits.zero == c->zero) &&
-            try_batches(s, c, err) < 0)
-            return -1;
-    return 0;
+    int most = c->mesh.pp == 1 ? 1 : s->job.model.layers / c->mesh.pp, given = s->limits->chunks;
+
+    c->chunks = given;
+    if (given && (given == 1 || c->mesh.pp > 1))
+        try_stages(s, c);
+    for (c->chunks = 1; !given && c->chunks <= most && c->chunks <= 8; c->chunks *= 2)
+        try_stages(s, c);
 }
 
-static int try_chunks(struct mesh_search *s, struct plan_choice *c, struct error *err)
+static bool limits_allow(const struct plan_limits *limits, const struct model_shape *m, int tp, int pp)
 {
-    int most = c->mesh.pp == 1 ? 1 : s->job.model.layers / c->mesh.pp;
-
-    if (s->limits.chunks) {
-        c->chunks = s->limits.chunks;
-        return c->chunks > 1 && c->mesh.pp == 1 ? 0 : try_stages(s, c, err);
-    }
-    for (c->chunks = 1; c->chunks <= most && c->chunks <= 8; c->chunks *= 2)
-        if (try_stages(s, c, err) < 0)
-            return -1;
-    return 0;
+    return (!limits->tp || tp == limits->tp) && (!limits->pp || pp == limits->pp) && m->heads % tp == 0 &&
+           m->seq_length % tp == 0 && m->vocab >= tp && pp <= m->layers;
 }
 
-static bool shape_allows(const struct model_shape *m, int tp, int pp)
+static void try_meshes(struct mesh_search *s, int ranks)
 {
-    return m->heads % tp == 0 && m->seq_length % tp == 0 && m->vocab >= tp && pp <= m->layers;
-}
-
-static int try_meshes(struct mesh_search *s, struct error *err)
-{
-    const struct plan_limits *limits = &s->limits;
-    int most_tp = limits->most_tp ? limits->most_tp : s->cluster->level[0].ranks;
+    int most_tp = s->limits->tp ? s->limits->tp : s->cluster->level[0].ranks;
     int smallest = s->job.batch.rampup_start ? s->job.batch.rampup_start : s->job.batch.global_batch;
 
-    for (int tp = 1; tp <= s->ranks; tp++) {
-        if (s->ranks % tp || (limits->tp ? tp != limits->tp : tp > most_tp))
-            continue;
-        for (int pp = 1; pp <= s->ranks / tp; pp++) {
-            struct plan_choice c = {.mesh = {s->ranks / tp / pp, tp, pp}};
+    for (int tp = 1; tp <= ranks && tp <= most_tp; tp++)
+        for (int pp = 1; pp <= ranks / tp; pp++) {
+            struct plan_choice c = {.mesh = {ranks / tp / pp, tp, pp}};
 
-            if (s->ranks / tp % pp || (limits->pp && pp != limits->pp) || !shape_allows(&s->job.model, tp, pp) ||
-                c.mesh.dp > smallest)
-                continue;
-            if (try_chunks(s, &c, err) < 0)
-                return -1;
+            if (mesh_world(&c.mesh) == ranks && limits_allow(s->limits, &s->job.model, tp, pp) && c.mesh.dp <= smallest)
+                try_chunks(s, &c);
         }
-    }
-    return 0;
 }
 
 int plan_search(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
                 const struct plan_limits *limits, struct plan_results *results, struct error *err)
 {
     struct mesh_search s = {
-        .cluster = machine, .stack = stack, .limits = *limits, .results = results, .job = *job, .ranks = ranks};
+        .cluster = machine, .stack = stack, .limits = limits, .results = results, .job = *job, .err = err};
 
-    if (s.limits.memory <= 0)
-        s.limits.memory = machine->memory;
     results->count = 0;
     results->tried = results->fitting = 0;
-    if (try_meshes(&s, err) < 0)
+    try_meshes(&s, ranks);
+    if (s.failed)
         return -1;
-    if (s.any)
+    if (results->tried > 0)
         return 0;
     return error_set(err, CODE_CONFIG,
                      "no mesh of %d ranks for %d layers, %d heads and a batch of %d: take another number of ranks",

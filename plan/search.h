@@ -1,6 +1,7 @@
 /*
  * search.h - which mesh to take: tries every mesh, ZeRO stage, recompute, offload and micro-batch that the model's
- * shape and the limits allow; memory and time are plan/cost.h's. Deterministic: equal arguments give equal results.
+ * shape and the limits allow, with tp up to the ranks of a node unless the limits give it. Memory and time are
+ * plan/cost.h's. Deterministic: equal arguments give equal results.
  */
 #ifndef MUSTER_PLAN_SEARCH_H
 #define MUSTER_PLAN_SEARCH_H
@@ -11,8 +12,6 @@
 struct plan_limits {
     int tp, pp, chunks, micro_batch;
     int zero, recompute, offload;
-    int most_tp;        /* 0: the ranks of a node */
-    double memory;      /* bytes of a rank; 0: the machine's */
     double host_memory; /* bytes of a rank; 0: not limited */
 };
 #define PLAN_FREE ((struct plan_limits){.zero = -1, .recompute = -1, .offload = -1})
@@ -24,7 +23,6 @@ struct plan_choice {
     enum offload offload;
     struct plan_memory memory;
     struct plan_cost cost;
-    bool fits;
 };
 
 struct plan_results {
@@ -43,7 +41,7 @@ int plan_search(const struct job *job, const struct cluster *machine, const stru
  * else they get their defaults. */
 void plan_apply(const struct plan_choice *choice, struct job *job);
 
-/* The choice as keys of a job, each after a blank: "parallel.tp=4 parallel.pp=2 ...", in the order of auto_keys. */
+/* The choice as overrides of a job (job_override): "parallel.tp=4 parallel.pp=2 ..." */
 void plan_sets(const struct plan_choice *choice, char *text, size_t size);
 
 /* "dp 8 x tp 4 x pp 2, ZeRO-1, ..." Returns text. */

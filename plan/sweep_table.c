@@ -112,7 +112,6 @@ static void fill_line(const struct sweep_table *table, struct sweep_row *row, co
            ranks = find_number(text, "ranks="), seconds = find_number(text, "\"step_seconds\":");
     const char *note = text ? strstr(text, "\nnote=") : "\nnote=not run yet";
     const char *chosen = text ? strstr(text, "\nchosen=") : NULL;
-    char sets[512];
     static const struct {
         int column, digits;
         const char *key;
@@ -129,18 +128,17 @@ static void fill_line(const struct sweep_table *table, struct sweep_row *row, co
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
         put_number(line, measured[i].column, measured[i].digits, find_number(text, measured[i].key));
     note = note ? note + strlen("\nnote=") : "";
-    if (chosen)
-        snprintf(sets, sizeof sets, "%.*s", (int)strcspn(chosen + strlen("\nchosen="), "\n"),
-                 chosen + strlen("\nchosen="));
     put_cell(line, NOTE, "%.*s", (int)strcspn(note, "\n"), note);
     if (row->largest)
         sweep_row_set_micro_batch(row, micro_batch > 0 ? micro_batch : 1);
     if (job_parse(&job, table->job_text, "job.cfg", row->sets, row->nsets, &refused) < 0)
         return;
-    if (chosen) { /* by parallel.mesh=auto */
-        sweep_row_read(row, sets);
-        if (job_override(&job, "job.cfg", row->sets, row->nsets, &refused) < 0)
-            chosen = NULL;
+    if (chosen) { /* by parallel.mesh=auto; a choice that is refused now changes nothing */
+        char sets[512];
+
+        snprintf(sets, sizeof sets, "%.*s", (int)strcspn(chosen + strlen("\nchosen="), "\n"),
+                 chosen + strlen("\nchosen="));
+        job_override(&job, "job.cfg", sets, &refused);
     }
     put_job(line, &job);
     if (row->largest && micro_batch == 0)

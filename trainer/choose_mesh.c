@@ -101,8 +101,7 @@ int choose_mesh(struct job *job, const char *name, struct comm *world, struct er
         result = choose_keys(&choice, job, comm_size(world), per_node, err);
     if (comm_agree(world, result, err) < 0 || comm_broadcast(world, choice.text, sizeof choice.text, 0, err) < 0)
         return -1;
-    auto_cut(&choice);
-    return job_override(job, name, choice.set, AUTO_KEYS, err);
+    return job_override(job, name, choice.text, err);
 }
 
 int choose_mesh_of(struct job *job, const char *name, int ranks, struct error *err)
@@ -111,5 +110,5 @@ int choose_mesh_of(struct job *job, const char *name, int ranks, struct error *e
 
     if (job->parallel.mesh != MESH_AUTO)
         return 0;
-    return choose_keys(&choice, job, ranks, 0, err) < 0 ? -1 : job_override(job, name, choice.set, AUTO_KEYS, err);
+    return choose_keys(&choice, job, ranks, 0, err) < 0 ? -1 : job_override(job, name, choice.text, err);
 }

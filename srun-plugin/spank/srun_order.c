@@ -71,7 +71,7 @@ static const struct job *choose_mesh(struct plugin *plugin, const struct job *jo
     plugin->srun.per_node = start.per_node;
     if (job_parse(chosen, job->text, plugin->srun.file.path, NULL, 0, &ignored) == 0 &&
         auto_choose(&choice, job, &start, &ignored) == 0 &&
-        job_override(chosen, plugin->srun.file.path, choice.set, AUTO_KEYS, &ignored) < 0)
+        job_override(chosen, plugin->srun.file.path, choice.text, &ignored) < 0)
         choice.text[0] = '\0';
     auto_write(plugin->plan.mesh, machine, &choice);
     return chosen->text ? chosen : job;

@@ -266,8 +266,8 @@ static struct plan_results search(const struct job *job, int ranks, const struct
     return results;
 }
 
-/* One choice, whose mesh and settings are given. */
-static void evaluate(const struct job *job, struct plan_choice *choice)
+/* One choice, whose mesh and settings are given. Returns whether it fits. */
+static bool evaluate(const struct job *job, struct plan_choice *choice)
 {
     struct job changed = *job;
     struct error err;
@@ -275,7 +275,7 @@ static void evaluate(const struct job *job, struct plan_choice *choice)
     plan_apply(choice, &changed);
     assert_int_equal(plan_memory(&changed, &choice->mesh, &a100, &ours, &choice->memory, &err), 0);
     assert_int_equal(plan_cost(&changed, &choice->mesh, &a100, &ours, &choice->cost, &err), 0);
-    choice->fits = choice->memory.needed <= a100.memory;
+    return choice->memory.needed <= a100.memory;
 }
 
 static void results_fit_and_are_sorted(void **state)
@@ -295,8 +295,7 @@ static void results_fit_and_are_sorted(void **state)
         assert_int_equal(mesh_world(&best[i].mesh), 32);
         assert_true(best[i].memory.needed <= a100.memory);
         assert_true(i == 0 || best[i].cost.seconds >= best[i - 1].cost.seconds);
-        evaluate(&job, &one);
-        assert_true(one.fits && one.cost.seconds == best[i].cost.seconds);
+        assert_true(evaluate(&job, &one) && one.cost.seconds == best[i].cost.seconds);
     }
     search(&job, 32, &limits, again);
     for (int i = 0; i < BEST; i++)
@@ -326,8 +325,7 @@ static void nothing_is_faster(void **state)
 
                         if (micro * one.mesh.dp > 32)
                             continue;
-                        evaluate(&job, &one);
-                        assert_true(!one.fits || one.cost.seconds >= fastest);
+                        assert_true(!evaluate(&job, &one) || one.cost.seconds >= fastest);
                     }
     job_destroy(&job);
 }
@@ -337,6 +335,7 @@ static void limits_are_kept(void **state)
     struct job job = job_of("gpt-1.3b", 64, 1);
     struct plan_limits limits = {.tp = 2, .micro_batch = 3, .zero = 2, .recompute = RECOMPUTE_FULL, .offload = 0};
     struct plan_choice best[BEST];
+    double memory = a100.memory;
     struct plan_results results = search(&job, 16, &limits, best);
 
     (void)state;
@@ -345,8 +344,9 @@ static void limits_are_kept(void **state)
         assert_true(best[i].mesh.tp == 2 && best[i].micro_batch == 3 && best[i].zero == 2 &&
                     best[i].recompute == RECOMPUTE_FULL && best[i].offload == OFFLOAD_NONE);
     limits = PLAN_FREE;
-    limits.memory = 1e8;
+    a100.memory = 1e8;
     results = search(&job, 16, &limits, best);
+    a100.memory = memory;
     assert_int_equal(results.count, 0);
     assert_true(results.tried > 0 && results.smallest.memory.needed > 1e8);
     job_destroy(&job);
