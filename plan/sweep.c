@@ -200,20 +200,18 @@ static int create_sweep(const char *dir, const char *path, struct sweep_options 
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static int take_row(const char *text, void *to)
+int sweep_take_line(const char *text, void *to)
 {
     struct error err;
 
-    if (text[strspn(text, " ")] == '\0' || strpbrk(text, "\t\n") || strlen(text) >= SWEEP_ROW_SIZE)
-        return option_fail("--row \"%.80s\" must be a line of settings PATH=VALUE", text);
     return add_line(to, text, &err) == 0 ? -1 : error_report(&err);
 }
 
-static int take_line(const char *text, void *to)
+static int take_row(const char *text, void *to)
 {
-    struct error err;
-
-    return add_line(to, text, &err) == 0 ? -1 : error_report(&err);
+    if (text[strspn(text, " ")] == '\0' || strpbrk(text, "\t\n") || strlen(text) >= SWEEP_ROW_SIZE)
+        return option_fail("--row \"%.80s\" must be a line of settings PATH=VALUE", text);
+    return sweep_take_line(text, to);
 }
 
 static int print_tables(const char *dir, const char *machine_name, struct error *err)
@@ -236,9 +234,9 @@ static int print_tables(const char *dir, const char *machine_name, struct error 
 int sweep_main(int argc, char **argv)
 {
     struct sweep_options options = {.steps = 5};
-    const struct option_row rows[] = {{"try", OPTION_TAKE, .to = &options.axes, .take = take_line},
+    const struct option_row rows[] = {{"try", OPTION_TAKE, .to = &options.axes, .take = sweep_take_line},
                                       {"row", OPTION_TAKE, .to = &options.rows, .take = take_row},
-                                      {"set", OPTION_TAKE, .to = &options.sets, .take = take_line},
+                                      {"set", OPTION_TAKE, .to = &options.sets, .take = sweep_take_line},
                                       {"steps", OPTION_WHOLE, .to = &options.steps, .least = 2},
                                       {"table", OPTION_FLAG, .to = &options.table},
                                       {"machine", OPTION_TEXT, .to = &options.machine},

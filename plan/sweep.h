@@ -28,6 +28,9 @@ struct sweep_lines {
     size_t count;
 };
 
+/* Of an option that may occur several times (option.h): appends its value to the lines at `to`. */
+int sweep_take_line(const char *text, void *to);
+
 /* Appends all combinations of the axes "path=value,value..."; the last axis varies fastest. */
 int sweep_rows(const struct sweep_lines *axes, struct sweep_lines *rows, struct error *err);
 
