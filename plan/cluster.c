@@ -7,40 +7,31 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A key of a file: a number, or a boolean. Numbers without a default must be there. */
+/* A key of a file. */
 struct cluster_key {
-    const char *name;
+    const char *name; /* NULL ends a table */
     size_t offset;
-    bool is_flag, optional;
+    enum { REQUIRED, OPTIONAL, FLAG } kind; /* a number, a number that may be missing, a boolean that may be missing */
 };
 
-#define NUMBER(type, member)                                                                                           \
-    {                                                                                                                  \
-#member, offsetof(struct type, member), false, false                                                           \
-    }
-#define OPTIONAL(type, member)                                                                                         \
-    {                                                                                                                  \
-#member, offsetof(struct type, member), false, true                                                            \
-    }
-#define FLAG(type, member)                                                                                             \
-    {                                                                                                                  \
-#member, offsetof(struct type, member), true, true                                                             \
-    }
+#define KEY(type, member, is) .name = #member, .offset = offsetof(struct type, member), .kind = is
 
 static const struct cluster_key cluster_keys[] = {
-    FLAG(cluster, gpu),       NUMBER(cluster, peak_fp32),   OPTIONAL(cluster, peak_bf16), OPTIONAL(cluster, peak_fp16),
-    NUMBER(cluster, product), NUMBER(cluster, attention),   NUMBER(cluster, memory),      NUMBER(cluster, bandwidth),
-    OPTIONAL(cluster, units), OPTIONAL(cluster, host_link), NUMBER(cluster, host_rate),   OPTIONAL(cluster, rows),
-    {NULL, 0, false, false}};
+    {KEY(cluster, gpu, FLAG)},           {KEY(cluster, peak_fp32, REQUIRED)}, {KEY(cluster, peak_bf16, OPTIONAL)},
+    {KEY(cluster, peak_fp16, OPTIONAL)}, {KEY(cluster, product, REQUIRED)},   {KEY(cluster, attention, REQUIRED)},
+    {KEY(cluster, memory, REQUIRED)},    {KEY(cluster, bandwidth, REQUIRED)}, {KEY(cluster, units, OPTIONAL)},
+    {KEY(cluster, host_link, OPTIONAL)}, {KEY(cluster, host_rate, REQUIRED)}, {KEY(cluster, rows, OPTIONAL)},
+    {0}};
 
 static const struct cluster_key level_keys[] = {
-    OPTIONAL(cluster_level, bandwidth), OPTIONAL(cluster_level, latency), {NULL, 0, false, false}};
+    {KEY(cluster_level, bandwidth, OPTIONAL)}, {KEY(cluster_level, latency, OPTIONAL)}, {0}};
 
 static const struct cluster_key stack_keys[] = {
-    NUMBER(stack, product),       NUMBER(stack, rows),      NUMBER(stack, attention),    NUMBER(stack, launch),
-    NUMBER(stack, links),         NUMBER(stack, overlap),   NUMBER(stack, context),      NUMBER(stack, cache),
-    FLAG(stack, fused_attention), FLAG(stack, splits_rows), FLAG(stack, fp16_gradients), FLAG(stack, exact_memory),
-    NUMBER(stack, logit_bytes),   NUMBER(stack, optimizer), {NULL, 0, false, false}};
+    {KEY(stack, product, REQUIRED)},     {KEY(stack, rows, REQUIRED)},       {KEY(stack, attention, REQUIRED)},
+    {KEY(stack, launch, REQUIRED)},      {KEY(stack, links, REQUIRED)},      {KEY(stack, overlap, REQUIRED)},
+    {KEY(stack, context, REQUIRED)},     {KEY(stack, cache, REQUIRED)},      {KEY(stack, fused_attention, FLAG)},
+    {KEY(stack, splits_rows, FLAG)},     {KEY(stack, fp16_gradients, FLAG)}, {KEY(stack, exact_memory, FLAG)},
+    {KEY(stack, logit_bytes, REQUIRED)}, {KEY(stack, optimizer, REQUIRED)},  {0}};
 
 static int read_keys(const config_setting_t *group, const struct cluster_key *keys, void *to, const char *path,
                      struct error *err)
@@ -49,12 +40,12 @@ static int read_keys(const config_setting_t *group, const struct cluster_key *ke
         const config_setting_t *value = config_setting_get_member(group, keys->name);
         void *at = (char *)to + keys->offset;
 
-        if (!value && keys->optional)
+        if (!value && keys->kind != REQUIRED)
             continue;
         if (!value)
             return error_set(err, CODE_CONFIG, "%s:%u: \"%s\" is missing", path, config_setting_source_line(group),
                              keys->name);
-        if (keys->is_flag)
+        if (keys->kind == FLAG)
             *(bool *)at = config_setting_get_bool(value);
         else if (config_setting_is_number(value))
             *(double *)at = config_setting_type(value) == CONFIG_TYPE_FLOAT ? config_setting_get_float(value)
@@ -145,8 +136,11 @@ bool cluster_of_device(const char *device, char *name, size_t size)
 {
     static const struct {
         const char *name, *model, *memory;
-    } known[] = {{"h200", " H200", ""}, {"h100", " H100", "80GB"}, {"a100-40", " A100", "40GB"},
-                 {"a100-80", " A100", "80GB"}, {"v100", " V100", "32GB"}};
+    } known[] = {{"h200", " H200", ""},
+                 {"h100", " H100", "80GB"},
+                 {"a100-40", " A100", "40GB"},
+                 {"a100-80", " A100", "80GB"},
+                 {"v100", " V100", "32GB"}};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(device, known[i].model) && strstr(device, known[i].memory) && !strstr(device, " MIG ")) {

@@ -63,12 +63,11 @@ int sweep_rows(const struct sweep_lines *axes, struct sweep_lines *rows, struct 
     return axes->count > 0 ? add_product(axes, 0, "", rows, err) : 0;
 }
 
-void sweep_row_read(struct sweep_row *row, const char *line)
+void sweep_row_read(struct sweep_row *row, const char *line, double largest)
 {
     char *rest = NULL;
 
-    row->nsets = row->nodes = row->ranks = 0;
-    row->largest = false;
+    *row = (struct sweep_row){.largest = false};
     snprintf(row->text, sizeof row->text, "%s", line);
     for (char *set = strtok_r(row->text, " ", &rest); set; set = strtok_r(NULL, " ", &rest))
         if (strncmp(set, "nodes=", 6) == 0)
@@ -79,11 +78,9 @@ void sweep_row_read(struct sweep_row *row, const char *line)
             row->largest = true;
         else
             row->sets[row->nsets++] = set;
-}
-
-void sweep_row_set_micro_batch(struct sweep_row *row, double micro_batch)
-{
-    snprintf(row->micro_batch, sizeof row->micro_batch, "batch.micro_batch=%.0f", micro_batch);
+    if (!row->largest)
+        return;
+    snprintf(row->micro_batch, sizeof row->micro_batch, "batch.micro_batch=%.0f", largest);
     row->sets[row->nsets++] = row->micro_batch;
 }
 
@@ -97,16 +94,15 @@ static const char *const fixed_sets[] = {
     "optimizer.decay_steps=0",  "optimizer.cooldown_steps=0", "parallel.mesh=given"};
 
 /* Refuses a sweep of which no row is valid: a key is misspelled. Single rows may be refused when they run. */
-static int check_rows(const char *text, const struct sweep_lines *rows, struct sweep_row *row, struct error *err)
+static int check_rows(const char *text, const struct sweep_lines *rows, struct error *err)
 {
+    struct sweep_row row;
     struct error other;
     struct job job;
 
     for (size_t i = 0; i < rows->count; i++) {
-        sweep_row_read(row, rows->text[i]);
-        if (row->largest)
-            sweep_row_set_micro_batch(row, 1);
-        if (job_parse(&job, text, "job.cfg", row->sets, row->nsets, i == 0 ? err : &other) == 0) {
+        sweep_row_read(&row, rows->text[i], 1);
+        if (job_parse(&job, text, "job.cfg", row.sets, row.nsets, i == 0 ? err : &other) == 0) {
             job_destroy(&job);
             return 0;
         }
@@ -168,10 +164,9 @@ struct sweep_options {
 
 static int create_sweep(const char *dir, const char *path, struct sweep_options *options, struct error *err)
 {
-    struct sweep_row *row = error_calloc(1, sizeof *row, err);
     struct job job = {.text = NULL};
     char steps[48];
-    int result = row ? sweep_rows(&options->axes, &options->rows, err) : -1;
+    int result = sweep_rows(&options->axes, &options->rows, err);
 
     snprintf(steps, sizeof steps, "batch.steps=%ld", options->steps);
     for (size_t i = 0; i < sizeof fixed_sets / sizeof *fixed_sets && result == 0; i++)
@@ -181,7 +176,7 @@ static int create_sweep(const char *dir, const char *path, struct sweep_options 
     if (result == 0)
         result = job_load(&job, path, options->sets.text, (int)options->sets.count, err);
     if (result == 0)
-        result = check_rows(job.text, &options->rows, row, err);
+        result = check_rows(job.text, &options->rows, err);
     if (result == 0 && mkdir(dir, 0777) < 0)
         result = error_errno(err, CODE_IO, "%s: a sweep needs a new directory", dir);
     if (result == 0) {
@@ -192,9 +187,7 @@ static int create_sweep(const char *dir, const char *path, struct sweep_options 
         result = write_lines(dir, "rows", &options->rows, err);
     if (result == 0)
         print_commands(dir, &options->rows);
-    if (job.text)
-        job_destroy(&job);
-    free(row);
+    job_destroy(&job);
     return result;
 }
 

@@ -41,8 +41,7 @@ struct sweep_row {
     int nsets, nodes, ranks; /* 0: as the batch job has them */
     bool largest;            /* batch.micro_batch=max */
 };
-void sweep_row_read(struct sweep_row *row, const char *line);
-void sweep_row_set_micro_batch(struct sweep_row *row, double micro_batch);
+void sweep_row_read(struct sweep_row *row, const char *line, double largest); /* in the place of "max" */
 
 /*
  * Writes the tables of DIR: CSV in the columns of the published tables, which predict.h reads too, and Markdown of the

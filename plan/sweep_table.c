@@ -61,9 +61,17 @@ static void put_number(struct table_line *line, int column, int digits, double v
 /* The number behind a key of a result; 0 if there is none. */
 static double find_number(const char *text, const char *key)
 {
-    const char *at = text ? strstr(text, key) : NULL;
+    const char *at = strstr(text, key);
 
     return at ? strtod(at + strlen(key), NULL) : 0;
+}
+
+/* The rest of the line behind a key; "" if there is none. */
+static void find_text(const char *text, const char *key, char value[512])
+{
+    const char *at = strstr(text, key);
+
+    snprintf(value, 512, "%.*s", at ? (int)strcspn(at + strlen(key), "\n") : 0, at ? at + strlen(key) : "");
 }
 
 static void put_job(struct table_line *line, const struct job *job)
@@ -104,44 +112,38 @@ static void put_prediction(const struct sweep_table *table, struct table_line *l
              memory.needed > table->machine->memory ? " (too much)" : "");
 }
 
-/* `text` is the result's file; NULL: not run yet. */
-static void fill_line(const struct sweep_table *table, struct sweep_row *row, const char *text,
-                      struct table_line *line)
+/* `text` is the result's file. */
+static void fill_line(const struct sweep_table *table, const char *keys, const char *text, struct table_line *line)
 {
     double micro_batch = find_number(text, "micro_batch="), nodes = find_number(text, "nodes="),
            ranks = find_number(text, "ranks="), seconds = find_number(text, "\"step_seconds\":");
-    const char *note = text ? strstr(text, "\nnote=") : "\nnote=not run yet";
-    const char *chosen = text ? strstr(text, "\nchosen=") : NULL;
+    char note[512], chosen[512];
     static const struct {
         int column, digits;
         const char *key;
     } measured[] = {{TOKENS, 1, "\"tokens_per_second\":"}, {TFLOPS, 4, "\"tflops\":"}, {MFU, 4, "\"mfu\":"},
                     {HFU, 4, "\"hfu\":"}, {MEMORY, 1, "\nmemory_mib="}};
+    struct sweep_row row;
     struct error refused;
     struct mesh mesh;
     struct job job;
 
-    ranks = ranks > 0 ? ranks : row->ranks;
-    put_number(line, NODES, 0, nodes > 0 ? nodes : row->nodes);
+    sweep_row_read(&row, keys, micro_batch > 0 ? micro_batch : 1);
+    put_cell(line, KEYS, "%s", keys);
+    ranks = ranks > 0 ? ranks : row.ranks;
+    put_number(line, NODES, 0, nodes > 0 ? nodes : row.nodes);
     put_number(line, RANKS, 0, ranks);
     put_number(line, SECONDS, 2, seconds * 1e3);
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
         put_number(line, measured[i].column, measured[i].digits, find_number(text, measured[i].key));
-    note = note ? note + strlen("\nnote=") : "";
-    put_cell(line, NOTE, "%.*s", (int)strcspn(note, "\n"), note);
-    if (row->largest)
-        sweep_row_set_micro_batch(row, micro_batch > 0 ? micro_batch : 1);
-    if (job_parse(&job, table->job_text, "job.cfg", row->sets, row->nsets, &refused) < 0)
+    find_text(text, "\nnote=", note);
+    put_cell(line, NOTE, "%s", note);
+    if (job_parse(&job, table->job_text, "job.cfg", row.sets, row.nsets, &refused) < 0)
         return;
-    if (chosen) { /* by parallel.mesh=auto; a choice that is refused now changes nothing */
-        char sets[512];
-
-        snprintf(sets, sizeof sets, "%.*s", (int)strcspn(chosen + strlen("\nchosen="), "\n"),
-                 chosen + strlen("\nchosen="));
-        job_override(&job, "job.cfg", sets, &refused);
-    }
+    find_text(text, "\nchosen=", chosen); /* by parallel.mesh=auto; a choice that is refused now changes nothing */
+    job_override(&job, "job.cfg", chosen, &refused);
     put_job(line, &job);
-    if (row->largest && micro_batch == 0)
+    if (row.largest && micro_batch == 0)
         put_cell(line, MICRO_BATCH, "max");
     put_number(line, SAMPLES, 3, seconds > 0 ? job.batch.global_batch / seconds : 0);
     if (ranks > 0 && mesh_fit(&mesh, (int)ranks, job.parallel.tp, job.parallel.pp, &refused) == 0) {
@@ -153,11 +155,10 @@ static void fill_line(const struct sweep_table *table, struct sweep_row *row, co
 
 static int read_sweep(struct sweep_table *table, const char *dir, struct error *err)
 {
-    struct sweep_row *row = error_calloc(1, sizeof *row, err);
     char path[PATH_MAX], *rows = NULL, *rest = NULL;
     struct error absent;
 
-    table->lines = row ? error_calloc(SWEEP_MOST_ROWS, sizeof *table->lines, err) : NULL;
+    table->lines = error_calloc(SWEEP_MOST_ROWS, sizeof *table->lines, err);
     snprintf(path, sizeof path, "%s/job.cfg", dir);
     table->job_text = table->lines ? text_read_file(path, 1 << 20, NULL, err) : NULL;
     snprintf(path, sizeof path, "%s/rows", dir);
@@ -169,12 +170,9 @@ static int read_sweep(struct sweep_table *table, const char *dir, struct error *
         snprintf(path, sizeof path, "%s/row-%zu", dir, table->count + 1);
         text = text_read_file(path, 1 << 16, NULL, &absent);
         table->cpu = table->cpu || (text && strstr(text, "\ndevice=cpu"));
-        put_cell(&table->lines[table->count], KEYS, "%s", line);
-        sweep_row_read(row, line);
-        fill_line(table, row, text, &table->lines[table->count++]);
+        fill_line(table, line, text ? text : "\nnote=not run yet", &table->lines[table->count++]);
         free(text);
     }
-    free(row);
     free(rows);
     return rows ? 0 : -1;
 }

@@ -81,17 +81,15 @@ static void row_has_nodes_ranks_and_keys(void **state)
     struct sweep_row row;
 
     (void)state;
-    sweep_row_read(&row, "nodes=4 ranks=32 parallel.tp=2 batch.micro_batch=max parallel.zero=3");
+    sweep_row_read(&row, "nodes=4 ranks=32 parallel.tp=2 batch.micro_batch=max parallel.zero=3", 12);
     assert_int_equal(row.nodes, 4);
     assert_int_equal(row.ranks, 32);
     assert_true(row.largest);
-    assert_int_equal(row.nsets, 2);
+    assert_int_equal(row.nsets, 3);
     assert_string_equal(row.sets[0], "parallel.tp=2");
     assert_string_equal(row.sets[1], "parallel.zero=3");
-    sweep_row_set_micro_batch(&row, 12);
-    assert_int_equal(row.nsets, 3);
     assert_string_equal(row.sets[2], "batch.micro_batch=12");
-    sweep_row_read(&row, "batch.micro_batch=4");
+    sweep_row_read(&row, "batch.micro_batch=4", 1);
     assert_false(row.largest);
     assert_int_equal(row.nodes, 0);
     assert_int_equal(row.nsets, 1);
