@@ -5,9 +5,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/text.h"
 #include "plan/cost.h"
 
-enum { MOST_COLUMNS = 128, MOST_SETS = 40, SET_SIZE = 96 };
+enum { MOST_COLUMNS = 128 };
 
 /* ---- CSV --------------------------------------------------------------------------------------------------------- */
 
@@ -70,28 +71,21 @@ static bool is_true(const char *text)
 
 /* ---- a row as a job ---------------------------------------------------------------------------------------------- */
 
-struct row_job {
-    char text[MOST_SETS][SET_SIZE];
-    char *sets[MOST_SETS];
-    int count;
+/* "path=value" each. Without memory a line is missing, and job_parse fails too. */
+struct row_sets {
+    char **text;
+    size_t count;
 };
 
-static void add_set(struct row_job *job, const char *path, const char *value)
+static void add_set(struct row_sets *sets, const char *path, const char *value)
 {
-    if (job->count == MOST_SETS)
-        return;
-    snprintf(job->text[job->count], SET_SIZE, "%s=%s", path, value);
-    job->sets[job->count] = job->text[job->count];
-    job->count++;
+    text_add_line(&sets->text, &sets->count, "%s=%s", path, value);
 }
 
-static void set_number(struct row_job *job, const char *path, double value)
+static void set_number(struct row_sets *sets, const char *path, double value)
 {
-    char text[32];
-
-    snprintf(text, sizeof text, "%.0f", value);
     if (value > 0)
-        add_set(job, path, text);
+        text_add_line(&sets->text, &sets->count, "%s=%.0f", path, value);
 }
 
 /* Published sizes that are no presets of a job file: MosaicML's and GPT-3's (layers, hidden, heads). */
@@ -103,7 +97,7 @@ static const struct {
                  {"6.7b", 32, 4096, 32}, {"20b", 44, 6144, 64},   {"18b", 40, 6144, 48},   {"355m", 24, 1024, 16}};
 
 /* gpt7b, GPT-345M, BERT-175B, 200B: the size after letters and dashes. */
-static int set_shape(struct row_job *job, const struct table_row *row, struct error *err)
+static int set_shape(struct row_sets *sets, const struct table_row *row, struct error *err)
 {
     double layers = ROW_NUMBER(row, "layers"), hidden = ROW_NUMBER(row, "hidden", "hidden_size", "d_model"),
            heads = ROW_NUMBER(row, "heads", "n_heads");
@@ -121,16 +115,16 @@ static int set_shape(struct row_job *job, const struct table_row *row, struct er
             shape = (struct model_shape){published[i].layers, published[i].hidden, published[i].heads, 0, 0, MODEL_GPT};
     if (!shape.layers && !(layers > 0 && hidden > 0 && heads > 0) && model_preset(&shape, name, NULL) < 0)
         return error_set(err, CODE_DATA, "layers, hidden and heads of \"%s\" are not known", model ? model : "");
-    set_number(job, "model.layers", layers > 0 ? layers : shape.layers);
-    set_number(job, "model.hidden", hidden > 0 ? hidden : shape.hidden);
-    set_number(job, "model.heads", heads > 0 ? heads : shape.heads);
+    set_number(sets, "model.layers", layers > 0 ? layers : shape.layers);
+    set_number(sets, "model.hidden", hidden > 0 ? hidden : shape.hidden);
+    set_number(sets, "model.heads", heads > 0 ? heads : shape.heads);
     if (model && strncasecmp(model, "bert", 4) == 0) {
-        add_set(job, "model.kind", "bert");
-        add_set(job, "model.vocab", "30522");
-        add_set(job, "model.seq_length", "512");
+        add_set(sets, "model.kind", "bert");
+        add_set(sets, "model.vocab", "30522");
+        add_set(sets, "model.seq_length", "512");
     }
-    set_number(job, "model.seq_length", ROW_NUMBER(row, "seq", "seq_length", "seq_len", "sequence", "max_seq_len"));
-    set_number(job, "model.vocab", ROW_NUMBER(row, "vocab", "vocab_size"));
+    set_number(sets, "model.seq_length", ROW_NUMBER(row, "seq", "seq_length", "seq_len", "sequence", "max_seq_len"));
+    set_number(sets, "model.vocab", ROW_NUMBER(row, "vocab", "vocab_size"));
     return 0;
 }
 
@@ -151,7 +145,7 @@ static struct mesh row_mesh(const struct table_row *row, const struct cluster *m
     return mesh;
 }
 
-static void set_batch(struct row_job *job, const struct table_row *row, const struct mesh *mesh)
+static void set_batch(struct row_sets *sets, const struct table_row *row, const struct mesh *mesh)
 {
     double micro = ROW_NUMBER(row, "micro_batch", "microbatch", "micro_batch_size");
     double global = ROW_NUMBER(row, "global_batch", "global_batch_size"), steps = ROW_NUMBER(row, "grad_accum");
@@ -160,56 +154,64 @@ static void set_batch(struct row_job *job, const struct table_row *row, const st
         micro = global > mesh->dp ? (double)(long)(global / mesh->dp / (steps > 0 ? steps : 1)) : 1;
     if (global == 0)
         global = micro * mesh->dp * (steps > 0 ? steps : 1);
-    set_number(job, "batch.micro_batch", micro > 1 ? micro : 1);
-    set_number(job, "batch.global_batch", global > mesh->dp ? global : mesh->dp);
+    set_number(sets, "batch.micro_batch", micro > 1 ? micro : 1);
+    set_number(sets, "batch.global_batch", global > mesh->dp ? global : mesh->dp);
 }
 
-static void set_rest(struct row_job *job, const struct table_row *row, const struct mesh *mesh)
+static void set_rest(struct row_sets *sets, const struct table_row *row, const struct mesh *mesh)
 {
     const char *zero = ROW_TEXT(row, "zero", "zero_stage"), *recompute = ROW_TEXT(row, "recompute");
     const char *precision = ROW_TEXT(row, "precision", "dtype"), *gradients = ROW_TEXT(row, "gradients");
     bool bf16 = precision && strcasestr(precision, "bf16"), fp16 = precision && strcasestr(precision, "fp16");
 
-    set_number(job, "parallel.tp", mesh->tp);
-    set_number(job, "parallel.pp", mesh->pp);
-    set_number(job, "parallel.chunks", ROW_NUMBER(row, "chunks", "virtual_stages"));
+    set_number(sets, "parallel.tp", mesh->tp);
+    set_number(sets, "parallel.pp", mesh->pp);
+    set_number(sets, "parallel.chunks", ROW_NUMBER(row, "chunks", "virtual_stages"));
     if (zero && isdigit((unsigned char)zero[0]))
-        add_set(job, "parallel.zero", zero);
+        add_set(sets, "parallel.zero", zero);
     if (is_true(ROW_TEXT(row, "offload")))
-        add_set(job, "parallel.offload", "optimizer");
+        add_set(sets, "parallel.offload", "optimizer");
     if (recompute)
-        add_set(job, "parallel.recompute",
+        add_set(sets, "parallel.recompute",
                 strcasecmp(recompute, "selective") == 0 ? "selective"
                 : is_true(recompute)                    ? "full"
                                                         : "none");
     if (precision)
-        add_set(job, "precision.compute", bf16 ? "bf16" : fp16 ? "fp16" : "fp32");
+        add_set(sets, "precision.compute", bf16 ? "bf16" : fp16 ? "fp16" : "fp32");
     if (gradients)
-        add_set(job, "precision.gradients", strcasecmp(gradients, "fp32") == 0 ? "fp32" : "compute");
+        add_set(sets, "precision.gradients", strcasecmp(gradients, "fp32") == 0 ? "fp32" : "compute");
+}
+
+static int parse_row(struct job *job, const struct table_row *row, const struct mesh *mesh,
+                     const struct cluster *machine, const struct stack *stack, struct error *err)
+{
+    struct row_sets sets = {NULL, 0};
+    int result;
+
+    add_set(&sets, "model.vocab", "50257");
+    add_set(&sets, "device", machine->gpu ? "cuda" : "cpu");
+    for (int i = 0; i < stack->nsettings; i++)
+        text_add_line(&sets.text, &sets.count, "%s", stack->settings[i]);
+    if (!machine->gpu)
+        add_set(&sets, "precision.compute", "fp32");
+    result = set_shape(&sets, row, err);
+    if (result == 0) {
+        set_batch(&sets, row, mesh);
+        set_rest(&sets, row, mesh);
+        result = job_parse(job, "data = { train = \"x\"; };\n", "row", sets.text, (int)sets.count, err);
+    }
+    text_free_lines(sets.text, sets.count);
+    return result;
 }
 
 static int row_predict(const struct table_row *row, const struct cluster *machine, const struct stack *stack,
                        struct plan_memory *memory, struct plan_cost *cost, struct error *err)
 {
     struct mesh mesh = row_mesh(row, machine);
-    struct row_job sets = {.count = 0};
     struct job job;
     int result;
 
-    add_set(&sets, "model.vocab", "50257");
-    add_set(&sets, "device", machine->gpu ? "cuda" : "cpu");
-    for (int i = 0; i < stack->nsettings; i++) {
-        snprintf(sets.text[sets.count], SET_SIZE, "%s", stack->settings[i]);
-        sets.sets[sets.count] = sets.text[sets.count];
-        sets.count++;
-    }
-    if (!machine->gpu)
-        add_set(&sets, "precision.compute", "fp32");
-    if (set_shape(&sets, row, err) < 0)
-        return -1;
-    set_batch(&sets, row, &mesh);
-    set_rest(&sets, row, &mesh);
-    if (job_parse(&job, "data = { train = \"x\"; };\n", "row", sets.sets, sets.count, err) < 0)
+    if (parse_row(&job, row, &mesh, machine, stack, err) < 0)
         return -1;
     result = plan_memory(&job, &mesh, machine, stack, memory, err);
     if (result == 0)
@@ -219,11 +221,6 @@ static int row_predict(const struct table_row *row, const struct cluster *machin
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
-
-static void cut_end(char *line)
-{
-    line[strcspn(line, "\r\n")] = '\0';
-}
 
 static void print_row(FILE *out, const char *line, const struct table_row *row, const struct cluster *machine,
                       const struct stack *stack, const char *where, int number)
@@ -251,7 +248,7 @@ int predict_table(FILE *in, FILE *out, const char *name, const struct cluster *m
     for (int number = 1; getline(&line, &size, in) >= 0; number++) {
         char *copy;
 
-        cut_end(line);
+        line[strcspn(line, "\r\n")] = '\0';
         if (!(copy = strdup(line)))
             break;
         if (!head) {
