@@ -157,32 +157,28 @@ static double attention_seconds(const struct cost_model *m, bool backward)
     return (backward ? 2 : 1) * (products + m->stack->attention / 3 * scores / m->machine->bandwidth);
 }
 
-/* One pass over a chunk of the model, by part. */
-struct pass_cost {
-    double part[COST_PARTS];
-};
-
-static double pass_seconds(const struct pass_cost *pass)
+/* A pass over a chunk of the model is a plan_cost too; its seconds are not set. */
+static double sum_parts(const struct plan_cost *cost)
 {
     double sum = 0;
 
     for (int i = 0; i < COST_PARTS; i++)
-        sum += pass->part[i];
+        sum += cost->part[i];
     return sum;
 }
 
-static void add_pass(struct pass_cost *to, const struct pass_cost *pass, double times)
+static void add_parts(struct plan_cost *to, const struct plan_cost *cost, double times)
 {
     for (int i = 0; i < COST_PARTS; i++)
-        to->part[i] += times * pass->part[i];
+        to->part[i] += times * cost->part[i];
 }
 
 /* A layer's forward pass. */
-static struct pass_cost forward_layer(const struct cost_model *m)
+static struct plan_cost forward_layer(const struct cost_model *m)
 {
     double d = m->job->model.hidden, t = m->mesh.tp, rows = m->rows;
     double exchange = collective_seconds(m, m->mesh.tp, 1, rows * d * m->element);
-    struct pass_cost pass = {{0}};
+    struct plan_cost pass = {0};
 
     pass.part[COST_PRODUCTS] = product_seconds(m, 1, rows, 3 * d / t, d) + product_seconds(m, 1, rows, d, d / t) +
                                product_seconds(m, 1, rows, 4 * d / t, d) + product_seconds(m, 1, rows, d, 4 * d / t);
@@ -193,11 +189,11 @@ static struct pass_cost forward_layer(const struct cost_model *m)
     return pass;
 }
 
-static struct pass_cost backward_layer(const struct cost_model *m, const struct pass_cost *forward,
+static struct plan_cost backward_layer(const struct cost_model *m, const struct plan_cost *forward,
                                        enum recompute recompute)
 {
     double d = m->job->model.hidden, t = m->mesh.tp, exchange = forward->part[COST_TP] / 4;
-    struct pass_cost pass = *forward;
+    struct plan_cost pass = *forward;
 
     pass.part[COST_PRODUCTS] *= 2;
     if (m->stack->splits_rows)
@@ -206,7 +202,7 @@ static struct pass_cost backward_layer(const struct cost_model *m, const struct 
     pass.part[COST_LAUNCH] *= 2;
     pass.part[COST_ATTENTION] = attention_seconds(m, true);
     if (recompute == RECOMPUTE_FULL) {
-        add_pass(&pass, forward, 1);
+        add_parts(&pass, forward, 1);
         if (m->stack->splits_rows) { /* muster does not recompute the last product and its exchange */
             pass.part[COST_PRODUCTS] -= product_seconds(m, 1, m->rows, d, 4 * d / t);
             pass.part[COST_TP] -= exchange;
@@ -234,16 +230,6 @@ static double head_seconds(const struct cost_model *m)
 
 /* ---- exchanges between data-parallel ranks ----------------------------------------------------------------------- */
 
-/* Elements of this rank's parameters, before ZeRO divides them. */
-static double rank_parameters(const struct rank_config *config)
-{
-    double sum = 0;
-
-    for (int kind = 0; kind < UNIT_KINDS; kind++)
-        sum += (double)config->units.number[kind] * (double)config->units.size[kind].count;
-    return sum;
-}
-
 static double exchange_seconds(const struct cost_model *m, double parameters, enum dtype dtype)
 {
     return collective_seconds(m, m->mesh.dp, m->mesh.tp, parameters * (double)dtype_size(dtype));
@@ -257,65 +243,68 @@ static enum dtype reduce_dtype(const struct cost_model *m)
 /* ---- passes of a stage's chunks ---------------------------------------------------------------------------------- */
 
 struct stage_cost {
-    struct pass_cost forward[MODEL_MAX_CHUNKS], backward[MODEL_MAX_CHUNKS];
-    double busy; /* of one micro-batch, all chunks */
+    struct plan_cost forward[MODEL_MAX_CHUNKS], backward[MODEL_MAX_CHUNKS];
+    double busy;       /* of one micro-batch, all chunks */
+    double parameters; /* elements of a rank's, before ZeRO divides them */
+
+    size_t at; /* walk_schedule: the next entry, and when the last one has ended */
+    double now;
 };
 
 /* ZeRO's exchanges of a chunk in every micro-batch. */
 static void add_zero(const struct cost_model *m, const struct rank_config *config, const struct model_chunk *chunk,
-                     struct pass_cost *forward, struct pass_cost *backward)
+                     struct plan_cost *forward, struct plan_cost *backward)
 {
     double share = chunk->layers * (double)config->units.size[UNIT_KIND_BLOCK].count;
     double gather = exchange_seconds(m, share, m->job->precision.compute), back = 0;
 
     if (m->job->parallel.zero == 3) {
-        forward->part[COST_DP] = exposed_seconds(m, gather, pass_seconds(forward));
+        forward->part[COST_DP] = exposed_seconds(m, gather, sum_parts(forward));
         back += gather;
     }
     if (m->job->parallel.reduce == REDUCE_MICRO_BATCH)
         back += exchange_seconds(m, share, reduce_dtype(m));
-    backward->part[COST_DP] = exposed_seconds(m, back, pass_seconds(backward));
+    backward->part[COST_DP] = exposed_seconds(m, back, sum_parts(backward));
 }
 
+/* *stage is zeros. */
 static void cost_stage(const struct cost_model *m, const struct rank_config *config, struct stage_cost *stage)
 {
-    struct pass_cost forward = forward_layer(m);
+    struct plan_cost forward = forward_layer(m);
     int layer = 0; /* of the stage */
 
-    stage->busy = 0;
+    for (int kind = 0; kind < UNIT_KINDS; kind++)
+        stage->parameters += (double)config->units.number[kind] * (double)config->units.size[kind].count;
     for (int c = 0; c < config->model.chunks; c++) {
         const struct model_chunk *chunk = &config->model.chunk[c];
 
-        stage->forward[c] = stage->backward[c] = (struct pass_cost){{0}};
-        add_pass(&stage->forward[c], &forward, chunk->layers);
+        add_parts(&stage->forward[c], &forward, chunk->layers);
         for (int l = 0; l < chunk->layers; l++) {
-            struct pass_cost backward = backward_layer(m, &forward, layer_recompute(m->job, layer++));
+            struct plan_cost backward = backward_layer(m, &forward, layer_recompute(m->job, layer++));
 
-            add_pass(&stage->backward[c], &backward, 1);
+            add_parts(&stage->backward[c], &backward, 1);
         }
         if (chunk->has_head)
             stage->backward[c].part[COST_HEAD] += head_seconds(m);
         add_zero(m, config, chunk, &stage->forward[c], &stage->backward[c]);
-        stage->busy += pass_seconds(&stage->forward[c]) + pass_seconds(&stage->backward[c]);
+        stage->busy += sum_parts(&stage->forward[c]) + sum_parts(&stage->backward[c]);
     }
 }
 
 /* ---- the schedule ------------------------------------------------------------------------------------------------ */
 
-enum { WALK_STAGES = 1024 }; /* parallel.pp is at most that */
-
 /* The walk of all stages' entries: when each entry of a (micro-batch, part) has ended; 0: not yet. */
 struct walk {
     int stages, chunks, micro_batches;
-    const struct stage_cost *stage;
+    struct stage_cost *stage;
     double message;
-    struct schedule_entry *entries;     /* [stages][count] */
-    double *forward_end, *backward_end; /* [micro_batches][stages * chunks] */
+    struct schedule_entry *entries; /* [stages][count] */
+    double *end;                    /* [forward, backward][micro_batches][stages * chunks] */
 };
 
 static double *end_of(const struct walk *w, enum schedule_kind kind, int micro_batch, int part)
 {
-    return (kind == SCHEDULE_FORWARD ? w->forward_end : w->backward_end) + micro_batch * w->stages * w->chunks + part;
+    return &w->end[((int)kind * w->micro_batches + micro_batch) * w->stages * w->chunks + part];
 }
 
 /* When the input of an entry has arrived; < 0: not known yet. */
@@ -337,34 +326,35 @@ static double input_time(const struct walk *w, const struct schedule_entry *e, i
 static double walk_schedule(struct walk *w)
 {
     size_t count = (size_t)w->micro_batches * (size_t)w->chunks * 2, left = count * (size_t)w->stages;
-    size_t at[WALK_STAGES] = {0};
-    double now[WALK_STAGES] = {0}, last = 0;
+    double last = 0;
 
     while (left > 0)
-        for (int s = 0; s < w->stages; s++)
-            for (; at[s] < count; at[s]++, left--) {
-                const struct schedule_entry *e = &w->entries[(size_t)s * count + at[s]];
-                const struct pass_cost *pass =
-                    e->kind == SCHEDULE_FORWARD ? &w->stage[s].forward[e->chunk] : &w->stage[s].backward[e->chunk];
+        for (int s = 0; s < w->stages; s++) {
+            struct stage_cost *stage = &w->stage[s];
+
+            for (; stage->at < count; stage->at++, left--) {
+                const struct schedule_entry *e = &w->entries[(size_t)s * count + stage->at];
+                const struct plan_cost *pass = e->kind == SCHEDULE_FORWARD ? stage->forward : stage->backward;
                 double input = input_time(w, e, s);
 
                 if (input < 0)
                     break;
-                now[s] = fmax(now[s], input) + pass_seconds(pass);
-                *end_of(w, e->kind, e->micro_batch, e->chunk * w->stages + s) = fmax(now[s], 1e-12);
-                last = fmax(last, now[s]);
+                stage->now = fmax(stage->now, input) + sum_parts(&pass[e->chunk]);
+                *end_of(w, e->kind, e->micro_batch, e->chunk * w->stages + s) = fmax(stage->now, 1e-12);
+                last = fmax(last, stage->now);
             }
+        }
     return last;
 }
 
 /* A step's seconds in the pipeline. A schedule repeats itself after some groups of micro-batches; the rest are added at
  * the pace of the busiest stage. */
-static int pipeline_seconds(const struct cost_model *m, const struct stage_cost *stage, int micro_batches,
-                            double busiest, double *seconds, struct error *err)
+static int pipeline_seconds(const struct cost_model *m, struct stage_cost *stage, int micro_batches, double busiest,
+                            double *seconds, struct error *err)
 {
     int few = m->mesh.pp * SCHEDULE_GROUPS, chunks = m->job->parallel.chunks;
     struct walk w = {.stages = m->mesh.pp, .chunks = chunks, .stage = stage, .message = message_seconds(m)};
-    size_t count, parts = (size_t)w.stages * (size_t)chunks;
+    size_t count;
 
     if (m->mesh.pp == 1) {
         *seconds = micro_batches * busiest;
@@ -373,34 +363,32 @@ static int pipeline_seconds(const struct cost_model *m, const struct stage_cost 
     w.micro_batches = micro_batches < few ? micro_batches : few;
     count = (size_t)w.micro_batches * (size_t)chunks * 2;
     w.entries = error_calloc(count * (size_t)w.stages, sizeof *w.entries, err);
-    w.forward_end = error_calloc((size_t)w.micro_batches * parts * 2, sizeof *w.forward_end, err);
-    if (w.entries && w.forward_end) {
-        w.backward_end = w.forward_end + (size_t)w.micro_batches * parts;
+    w.end = error_calloc(count * (size_t)w.stages, sizeof *w.end, err);
+    if (w.entries && w.end) {
         for (int s = 0; s < w.stages; s++)
             schedule_build(w.entries + (size_t)s * count, s, w.stages, w.micro_batches, chunks);
         *seconds = walk_schedule(&w) + (micro_batches - w.micro_batches) * busiest;
     }
     free(w.entries);
-    free(w.forward_end);
-    return w.forward_end ? 0 : -1;
+    free(w.end);
+    return w.entries && w.end ? 0 : -1;
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
-/* What follows the last micro-batch: sums of gradients, the optimizer, gathers. `last`: its backward pass. */
-static void add_step_end(const struct cost_model *m, const struct rank_config *config, double last,
-                         struct plan_cost *cost)
+/* What follows the last micro-batch: sums of gradients, the optimizer, gathers. */
+static void add_step_end(const struct cost_model *m, const struct stage_cost *stage, struct plan_cost *cost)
 {
-    double parameters = rank_parameters(config), dp = m->mesh.dp, local = m->machine->level[0].ranks;
+    double parameters = stage->parameters, dp = m->mesh.dp, local = m->machine->level[0].ranks;
     double reduce = exchange_seconds(m, parameters, reduce_dtype(m));
     double gather = exchange_seconds(m, parameters, m->job->precision.compute);
     double state = m->job->parallel.zero > 0 ? parameters / dp : parameters;
     double host = state * HOST_BYTES * fmin(local, (double)mesh_world(&m->mesh)) / m->machine->host_rate;
 
     if (m->job->parallel.reduce == REDUCE_STEP)
-        cost->part[COST_DP] += exposed_seconds(m, reduce, last);
+        cost->part[COST_DP] += exposed_seconds(m, reduce, sum_parts(&stage->backward[0]));
     if (m->job->parallel.zero == 0)
-        cost->part[COST_DP] += exchange_seconds(m, parameters, reduce_dtype(m));
+        cost->part[COST_DP] += reduce;
     else if (m->job->parallel.zero < 3)
         cost->part[COST_DP] += gather;
     if (!m->machine->gpu)
@@ -412,36 +400,31 @@ static void add_step_end(const struct cost_model *m, const struct rank_config *c
             host + (m->machine->host_link > 0 ? state * 2 * m->element / m->machine->host_link : 0);
 }
 
-static int cost_stages(const struct cost_model *m, struct stage_cost *stage, struct plan_cost *cost, struct error *err)
+static int cost_stages(const struct cost_model *m, struct stage_cost *stages, struct plan_cost *cost, struct error *err)
 {
     const struct device_traits traits = {.is_host = !m->machine->gpu, .gpu = m->machine->gpu, .threads = 1};
-    struct rank_config config = {0}, busiest_config = {0};
-    int busiest = 0;
-    double passes = 0, last;
+    const struct stage_cost *busiest = stages;
+    struct rank_config config = {0};
+    double passes = 0;
 
     for (int s = 0; s < m->mesh.pp; s++) {
         int rank = mesh_rank(&m->mesh, (struct mesh_coords){.pp = s});
 
         if (rank_config_set(&config, m->job, &m->mesh, rank, &traits, err) < 0)
             return -1;
-        cost_stage(m, &config, &stage[s]);
-        if (s == 0 || stage[s].busy > stage[busiest].busy) {
-            busiest = s;
-            busiest_config = config;
-        }
+        cost_stage(m, &config, &stages[s]);
+        busiest = stages[s].busy > busiest->busy ? &stages[s] : busiest;
     }
-    if (pipeline_seconds(m, stage, config.most_micro_batches, stage[busiest].busy, &passes, err) < 0)
+    if (pipeline_seconds(m, stages, config.most_micro_batches, busiest->busy, &passes, err) < 0)
         return -1;
     for (int c = 0; c < m->job->parallel.chunks; c++) {
-        struct pass_cost sum = stage[busiest].forward[c];
+        struct plan_cost both = busiest->forward[c];
 
-        add_pass(&sum, &stage[busiest].backward[c], 1);
-        for (int i = 0; i < COST_PARTS; i++)
-            cost->part[i] += config.most_micro_batches * sum.part[i];
+        add_parts(&both, &busiest->backward[c], 1);
+        add_parts(cost, &both, config.most_micro_batches);
     }
-    cost->part[COST_PIPELINE] = passes - config.most_micro_batches * stage[busiest].busy;
-    last = pass_seconds(&stage[busiest].backward[0]);
-    add_step_end(m, &busiest_config, last, cost);
+    cost->part[COST_PIPELINE] = passes - config.most_micro_batches * busiest->busy;
+    add_step_end(m, busiest, cost);
     return 0;
 }
 
@@ -453,13 +436,10 @@ int plan_cost(const struct job *job, const struct mesh *mesh, const struct clust
     int result;
 
     *cost = (struct plan_cost){0};
-    if (mesh->pp > WALK_STAGES)
-        return error_set(err, CODE_CONFIG, "pp = %d: at most %d stages", mesh->pp, WALK_STAGES);
     stage = error_calloc((size_t)mesh->pp, sizeof *stage, err);
     result = stage ? cost_stages(&m, stage, cost, err) : -1;
     free(stage);
-    for (int i = 0; i < COST_PARTS && result == 0; i++)
-        cost->seconds += cost->part[i];
+    cost->seconds = sum_parts(cost);
     return result;
 }
 
