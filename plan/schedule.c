@@ -46,19 +46,6 @@ size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int
     return b.n;
 }
 
-int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk)
-{
-    int held = 0, most = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        if (entries[i].chunk != chunk)
-            continue;
-        held += entries[i].kind == SCHEDULE_FORWARD ? 1 : -1;
-        most = held > most ? held : most;
-    }
-    return most;
-}
-
 void schedule_slots(int stage, int stages, int chunks, int micro_batches, int *slots)
 {
     int few = stages * SCHEDULE_GROUPS, count = micro_batches < few ? micro_batches : few;

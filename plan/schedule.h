@@ -40,12 +40,9 @@ struct schedule_entry {
 /* Writes 2 * micro_batches * chunks entries, the work of stage `stage` of `stages`; returns their number. */
 size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int micro_batches, int chunks);
 
-/* The most micro-batches of a chunk that are held at once, from forward to backward. */
-int schedule_in_flight(const struct schedule_entry *entries, size_t n, int chunk);
-
 /*
- * model_chunk.slots: the most micro-batches of each of a stage's chunks that are held at once in a step of
- * `micro_batches`; slots[chunks]. After the first few groups of micro-batches a schedule repeats itself, so it looks at
+ * model_chunk.slots: the most micro-batches of each of a stage's chunks that are held at once, from forward to backward,
+ * in a step of `micro_batches`; slots[chunks]. After the first few groups of micro-batches a schedule repeats itself, so it looks at
  * no more than SCHEDULE_GROUPS groups.
  */
 enum { SCHEDULE_GROUPS = 4 };
