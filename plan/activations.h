@@ -27,8 +27,7 @@ struct model_chunk {
 struct model_config {
     int chunks;
     struct model_chunk chunk[MODEL_MAX_CHUNKS];
-    int max_samples; /* of a micro-batch */
-    bool pipelined;  /* activations come from and go to other stages */
+    bool pipelined; /* activations come from and go to other stages */
 };
 
 /* What the pieces depend on. */

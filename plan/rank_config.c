@@ -110,7 +110,6 @@ static void configure_parts(struct rank_config *config)
         .dropout = job->dropout.hidden > 0,
         .discrete = !config->device.is_host,
     };
-    config->model.max_samples = job->batch.micro_batch;
     config->model.pipelined = mesh->pp > 1;
     config->zero = (struct zero_config){
         .zero_stage = job->parallel.zero,
@@ -180,7 +179,7 @@ size_t rank_config_workspace(const struct rank_config *config)
     sizes.widens = config->device.widens;
     sizes.backward = true;
     sizes.products = layers || head;
-    sizes.rows = config->model.max_samples * m->seq_length;
+    sizes.rows = config->sizes.samples * m->seq_length;
     sizes.norm_cols = layers || head || (embedding && gpu) ? m->hidden : 0;
     sizes.bias_cols = layers || bert_head ? m->hidden : 0;
     sizes.gelu_cols = layers ? wide : bert_head && gpu ? m->hidden : 0;

@@ -41,7 +41,7 @@ static int open_data(struct engine *e, struct error *err)
 {
     const struct job *job = e->job;
     bool documents = job->data.reset == RESET_DOCUMENT;
-    long most = rank_config_most_samples(job, &e->mesh);
+    long most = rank_config_most_samples(job, &e->config.mesh);
 
     recorder_phase("opening its data");
     e->train = blend_create(job, true, err);
@@ -79,7 +79,7 @@ static struct comm *split_group(struct engine *e, const char *label, enum comm_u
 /* A group for every axis of the mesh; the pipeline has one for each direction, and one for the tied embedding. */
 static int split_world(struct engine *e, struct error *err)
 {
-    const struct mesh *mesh = &e->mesh;
+    const struct mesh *mesh = &e->config.mesh;
     const struct mesh_coords *at = &e->config.coords;
     int column = at->dp * mesh->tp + at->tp; /* of the pipeline */
     bool tied = e->config.zero.tied;
@@ -114,12 +114,10 @@ static int create_model(struct engine *e, struct error *err)
         .job = e->job,
         .shape = &e->job->model,
         .tp = &e->tp_group,
-        .tp_size = e->mesh.tp,
         .dtype = e->job->precision.compute,
-        .logits_rows = config->sizes.logits_rows,
-        .discrete = config->sizes.discrete,
+        .sizes = config->sizes,
     };
-    e->zero = zero_create(e->dev, &comms, e->units, &config->zero, err);
+    e->zero = zero_create(e->dev, &comms, e->units, &config->units, &config->zero, err);
     e->model = e->zero ? model_create(&e->context, e->units, e->zero, &config->model, err) : NULL;
     return e->model ? 0 : -1;
 }
@@ -128,12 +126,9 @@ static int create_model(struct engine *e, struct error *err)
  * only jobs are refused that cannot fit in any case. */
 static int fits_device(const struct engine *e, struct error *err)
 {
-    size_t unused = device_bytes_unused(e->dev), needed;
-    struct footprint bytes;
+    struct footprint bytes = rank_config_bytes(&e->config);
+    size_t unused = device_bytes_unused(e->dev), needed = footprint_device(&bytes);
 
-    if (engine_predict_memory(e, &bytes, err) < 0)
-        return -1;
-    needed = footprint_device(&bytes);
     if (needed <= unused)
         return 0;
     return error_set(err, CODE_CONFIG,
@@ -143,8 +138,9 @@ static int fits_device(const struct engine *e, struct error *err)
 }
 
 /* All ranks must have the same kind of device; with "auto" they may have found two kinds. */
-static int open_device(struct engine *e, struct error *err)
+static int open_device(struct engine *e, const struct mesh *mesh, struct error *err)
 {
+    struct device_traits traits;
     double kinds[2] = {0};
     int result;
 
@@ -152,9 +148,11 @@ static int open_device(struct engine *e, struct error *err)
     result = e->dev ? device_choose_attention(e->dev, e->job->attention, err) : -1;
     if (result == 0) {
         device_allow_tf32(e->dev, e->job->precision.tf32);
-        e->traits = device_traits(e->dev, e->job->precision.compute);
-        result = fits_device(e, err);
+        traits = device_traits(e->dev, e->job->precision.compute);
+        result = rank_config_set(&e->config, e->job, mesh, comm_rank(e->world), &traits, err);
     }
+    if (result == 0)
+        result = fits_device(e, err);
     kinds[result == 0 && device_is_host(e->dev)] = 1;
     if (comm_agree(e->world, result, err) < 0 || comm_max_f64(e->world, kinds, 2, err) < 0)
         return -1;
@@ -168,15 +166,15 @@ static int open_device(struct engine *e, struct error *err)
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err)
 {
     struct engine *e = error_calloc(1, sizeof *e, err);
+    struct mesh mesh;
 
     if (!e)
         return NULL;
     e->job = job;
     e->world = world;
-    if (mesh_fit(&e->mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0)
-        goto fail;
-    if (open_device(e, err) < 0 || rank_config_set(&e->config, job, &e->mesh, comm_rank(world), &e->traits, err) < 0 ||
-        !(e->units = units_create(&job->model, &e->mesh, job->parallel.chunks, comm_rank(world), err)) ||
+    if (mesh_fit(&mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0 ||
+        open_device(e, &mesh, err) < 0 ||
+        !(e->units = units_create(&job->model, &mesh, job->parallel.chunks, comm_rank(world), err)) ||
         split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
         goto fail;
     e->pipeline = pipeline_create(job, e->up, e->down, e->model, e->zero, e->config.most_micro_batches, err);
@@ -214,11 +212,6 @@ void engine_destroy(struct engine *e)
     free(e->train_sums.losses);
     free(e->valid_sums.losses);
     free(e);
-}
-
-int engine_predict_memory(const struct engine *e, struct footprint *bytes, struct error *err)
-{
-    return rank_config_footprint(e->job, &e->mesh, comm_rank(e->world), &e->traits, bytes, err);
 }
 
 int engine_initialize(struct engine *e, struct error *err)

@@ -15,7 +15,6 @@
 
 #include "ckpt/ckpt.h"
 #include "common/job.h"
-#include "common/mesh.h"
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
 #include "trainer/data/batch.h"
@@ -36,12 +35,10 @@ struct engine {
     struct comm_fabric *fabric;
     /* up, down: the stages of this rank's pipeline, for activations and for their gradients (pipeline.h) */
     struct comm *dp, *tp, *up, *down, *tie;
-    struct mesh mesh;
     struct rank_config config;
     struct units *units;
     struct context context;
     struct device *dev;
-    struct device_traits traits; /* of dev */
     struct tp_group tp_group;
     struct zero *zero;
     struct model *model;
@@ -99,9 +96,6 @@ struct step_result {
 /* Allocates everything; parameters are unset until engine_initialize or engine_restore. Collective. */
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err);
 void engine_destroy(struct engine *engine);
-
-/* The predicted memory of this rank (rank_config.h). */
-int engine_predict_memory(const struct engine *engine, struct footprint *bytes, struct error *err);
 
 /* Initial weights from batch.seed, step 0. Collective. */
 int engine_initialize(struct engine *engine, struct error *err);

@@ -55,9 +55,9 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
         .mosaicml_mfu_params = rates.mosaic_mfu_params,
         .mosaicml_hfu_params = rates.mosaic_hfu_params,
         .world = world,
-        .dp = e->mesh.dp,
-        .tp = e->mesh.tp,
-        .pp = e->mesh.pp,
+        .dp = e->config.mesh.dp,
+        .tp = e->config.mesh.tp,
+        .pp = e->config.mesh.pp,
         .valid_loss = NAN,
         .valid_order_loss = NAN,
     };
@@ -129,15 +129,12 @@ int run_report_memory(const struct run *run, struct error *err)
 {
     const struct engine *e = run->engine;
     const double mib = 1.0 / (1 << 20);
-    double peak = (double)device_bytes_peak(e->dev, MEMORY_DEVICE), predicted, worst;
-    struct footprint bytes;
+    struct footprint bytes = rank_config_bytes(&e->config);
+    double peak = (double)device_bytes_peak(e->dev, MEMORY_DEVICE), predicted = (double)footprint_device(&bytes);
+    double worst = fabs(peak / predicted - 1.0);
 
     if (run->global_batch == 0) /* without a step there is no peak */
         return 0;
-    if (engine_predict_memory(e, &bytes, err) < 0)
-        return -1;
-    predicted = (double)footprint_device(&bytes);
-    worst = fabs(peak / predicted - 1.0);
     if (comm_max_f64(run->world, &worst, 1, err) < 0)
         return -1;
     run_log(run,

@@ -107,7 +107,7 @@ struct part_of_host {
 
 static struct part_of_host own_share(const struct run *run)
 {
-    const struct device_traits *device = &run->engine->traits;
+    const struct device_traits *device = &run->engine->config.device;
     struct part_of_host part = {
         .threads = device->is_host ? (float)device->threads : 0, .processors = INFINITY, .first = -1};
     cpu_set_t set;
@@ -180,11 +180,12 @@ static void describe_mesh(const struct run *run)
     static const char *const recompute[] = {"", ", attention recomputed", ", layers recomputed"};
     const struct job *job = run->job;
     const struct engine *e = run->engine;
+    const struct mesh *mesh = &e->config.mesh;
     char chunks[32] = "";
 
     if (job->parallel.chunks > 1)
         snprintf(chunks, sizeof chunks, " x %d chunks", job->parallel.chunks);
-    run_log(run, "mesh: dp %d x tp %d x pp %d%s, ZeRO-%d%s, %s%s, %s", e->mesh.dp, e->mesh.tp, e->mesh.pp, chunks,
+    run_log(run, "mesh: dp %d x tp %d x pp %d%s, ZeRO-%d%s, %s%s, %s", mesh->dp, mesh->tp, mesh->pp, chunks,
             job->parallel.zero, job->parallel.offload ? ", optimizer offloaded" : "",
             job_precisions[job->precision.compute], recompute[job->parallel.recompute], comm_describe(run->world));
     if (comm_fabric_describe(e->fabric)[0])
@@ -195,7 +196,7 @@ static void describe_memory(const struct run *run)
 {
     const struct engine *e = run->engine;
     struct error err;
-    char *text = run->leader ? rank_config_table(run->job, &e->mesh, &e->traits, &err) : NULL;
+    char *text = run->leader ? rank_config_table(run->job, &e->config.mesh, &e->config.device, &err) : NULL;
 
     if (text)
         run_log(run, "%s", text);
@@ -219,9 +220,9 @@ static void describe_attention(const struct run *run)
 {
     const struct engine *e = run->engine;
 
-    if (!e->traits.gpu)
+    if (!e->config.device.gpu)
         return;
-    if (rank_config_uses_cudnn(e->job, &e->traits))
+    if (rank_config_uses_cudnn(e->job, &e->config.device))
         run_log(run, "attention: cuDNN's kernels (muster's own if it has no deterministic plan)");
     else
         run_log(run, "attention: muster's own kernels%s",
@@ -479,7 +480,7 @@ static int compare_data(const struct run *run, struct error *err)
 /* With attention = "auto", a rank without cuDNN would not compute the same numbers as the others. */
 static int compare_attention(const struct run *run, struct error *err)
 {
-    return compare_ranks(run, rank_config_uses_cudnn(run->engine->job, &run->engine->traits), CODE_CONFIG,
+    return compare_ranks(run, rank_config_uses_cudnn(run->engine->job, &run->engine->config.device), CODE_CONFIG,
                          "computes attention by other kernels than rank 0: install the same cuDNN on every node, or "
                          "set attention = \"own\"",
                          err);

@@ -31,9 +31,9 @@ static struct ckpt_progress present_state(const struct engine *e)
                                   .loss_scale_hysteresis = e->loss_scale.hysteresis_left,
                                   .loss_mean = e->spike.mean,
                                   .loss_count = e->spike.count,
-                                  .dp = e->mesh.dp,
-                                  .tp = e->mesh.tp,
-                                  .pp = e->mesh.pp,
+                                  .dp = e->config.mesh.dp,
+                                  .tp = e->config.mesh.tp,
+                                  .pp = e->config.mesh.pp,
                                   .zero = e->job->parallel.zero};
 }
 

@@ -52,7 +52,7 @@ static struct micro_batch cut_batch(const struct batch *b, long begin, long coun
 static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int size, bool training,
                       struct step_work *work, struct loss_sums *sums, struct error *err)
 {
-    struct share share = rank_config_share(e->job, &e->mesh, e->config.coords.dp, size);
+    struct share share = rank_config_share(e->job, &e->config.mesh, e->config.coords.dp, size);
     long micro = e->job->batch.micro_batch;
     const struct batch *batch;
 
@@ -99,7 +99,7 @@ static void add_to_sets(struct engine *e, const struct step_work *work, struct s
 {
     const struct mesh_coords *at = &e->config.coords;
 
-    if (at->pp != e->mesh.pp - 1 || at->tp != 0)
+    if (at->pp != e->config.mesh.pp - 1 || at->tp != 0)
         return;
     for (long i = 0; i < work->own; i++) {
         int set = e->batch->drawn[i].set;

@@ -69,6 +69,7 @@ int main(void)
     struct model_shape shape = {.layers = 1, .hidden = HIDDEN, .heads = 1, .seq_length = 8, .vocab = 8};
     struct mesh mesh = {.tp = 1, .pp = 1};
     struct zero_config config = {.reduce_every_micro_batch = true, .many_micro_batches = true};
+    struct rank_units counts = {0};
     struct zero_comms comms;
     struct device *dev;
     struct units *units;
@@ -82,7 +83,11 @@ int main(void)
     comms = (struct zero_comms){.dp = world, .world = world};
     CHECK(dev = device_create("cpu", 1, &err));
     CHECK(units = units_create(&shape, &mesh, 1, comm_rank(world), &err));
-    CHECK(zero = zero_create(dev, &comms, units, &config, &err));
+    for (int kind = 0; kind < UNIT_KINDS; kind++) {
+        counts.size[kind] = unit_size_of(&shape, (enum unit_kind)kind, &mesh);
+        counts.number[kind] = 1;
+    }
+    CHECK(zero = zero_create(dev, &comms, units, &counts, &config, &err));
     for (int m = 0; m < MICRO_BATCHES; m++)
         one_micro_batch(zero, units, UNIT_BLOCK0, m);
     CHECK(zero_finish_gradients(zero, &err) == 0);

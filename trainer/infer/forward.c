@@ -32,20 +32,20 @@ static void place_forward(struct forward_pass *f, struct buffer_layout *to, stru
 {
     size_t rows = (size_t)f->shape.seq_length, bytes = rows * (size_t)f->shape.hidden * dtype_size(f->context.dtype);
 
-    block_activations_place(&f->activations, &f->context, RECOMPUTE_NONE, 1, to, to);
-    block_scratch_place(&f->scratch, &f->context, 1, to);
-    head_place(&f->head, &f->context, f->units, 1, to, host);
+    block_activations_place(&f->activations, &f->context, RECOMPUTE_NONE, to, to);
+    block_scratch_place(&f->scratch, &f->context, to);
+    head_place(&f->head, &f->context, f->units, to, host);
     f->x[0] = place_buffer(to, bytes);
     f->x[1] = place_buffer(to, bytes);
     f->tokens = place_buffer(to, rows * sizeof *f->tokens);
-    f->tokens_host = f->context.discrete ? place_buffer(host, rows * sizeof *f->tokens) : f->tokens;
+    f->tokens_host = f->context.sizes.discrete ? place_buffer(host, rows * sizeof *f->tokens) : f->tokens;
 }
 
 static int check_memory(const struct forward_pass *f, size_t activations, struct error *err)
 {
     /* Of the host: what the machine and this process's control groups have left. */
     uint64_t machine = memory_available(), group = memory_limit_left();
-    uint64_t unused = f->context.discrete ? device_bytes_unused(f->context.dev) : machine < group ? machine : group;
+    uint64_t unused = f->context.sizes.discrete ? device_bytes_unused(f->context.dev) : machine < group ? machine : group;
     size_t parameters = 0;
 
     for (int i = 0; i < f->units->nunits; i++)
@@ -121,7 +121,7 @@ static int read_converted(struct forward_pass *f, struct ckpt *ckpt, float *host
 
         if (read_unit(f, ckpt, i, host, err) < 0)
             return -1;
-        if (c->discrete)
+        if (c->sizes.discrete)
             c->k->copy(c->dev, wide, host, count * sizeof *wide);
         c->k->cast(c->dev, c->dtype, f->params[i], DTYPE_F32, wide, count);
         device_wait(c->dev);
@@ -139,7 +139,7 @@ static int read_parameters(struct forward_pass *f, struct ckpt *ckpt, struct err
     for (int i = 0; i < f->units->nunits; i++)
         most = f->units->units[i].count > most ? f->units->units[i].count : most;
     host = device_alloc(dev, MEMORY_HOST, most * sizeof *host, err);
-    wide = host && f->context.discrete ? device_alloc(dev, MEMORY_DEVICE, most * sizeof *wide, err) : host;
+    wide = host && f->context.sizes.discrete ? device_alloc(dev, MEMORY_DEVICE, most * sizeof *wide, err) : host;
     result = wide ? read_converted(f, ckpt, host, wide, err) : -1;
     if (wide != host)
         device_free(dev, MEMORY_DEVICE, wide);
@@ -161,9 +161,16 @@ static void describe_context(struct forward_pass *f, struct device *dev, const s
         .job = job,
         .shape = &f->shape,
         .tp = &f->tp,
-        .tp_size = 1,
+        .dtype = job->precision.compute,
+    };
+    f->context.sizes = (struct pass_sizes){
+        .shape = &f->shape,
+        .tp = 1,
+        .samples = 1,
+        .vocab_padded = vocabulary_padded(&f->shape, 1),
         .dtype = job->precision.compute,
         .logits_rows = traits.logits_rows ? traits.logits_rows : LOGITS_ROWS_CPU,
+        .dropout = job->dropout.hidden > 0,
         .discrete = !traits.is_host,
     };
 }
@@ -217,7 +224,7 @@ int forward_logits(struct forward_pass *f, const int32_t *tokens, int count, flo
     /* A GPT's rows do not see those after them, so what follows the text may be anything: it is token 0. */
     memset(f->tokens_host, 0, bytes);
     memcpy(f->tokens_host, tokens, (size_t)count * sizeof *tokens);
-    if (f->context.discrete)
+    if (f->context.sizes.discrete)
         f->context.k->copy(f->context.dev, f->tokens, f->tokens_host, bytes);
     embed_forward(&positions, f->units, f->params[UNIT_WTE], &mb, f->scratch.part, f->x[0]);
     for (layer = 0; layer < f->shape.layers; layer++) {

@@ -4,13 +4,12 @@
 #include <stdio.h>
 
 void block_activations_place(struct block_activations *a, const struct context *c, enum recompute recompute,
-                             int max_samples, struct buffer_layout *kept, struct buffer_layout *shared)
+                             struct buffer_layout *kept, struct buffer_layout *shared)
 {
-    struct pass_sizes sizes = context_sizes(c, max_samples);
     size_t bytes[BLOCK_PIECES];
     void *at[BLOCK_PIECES];
 
-    block_pieces(&sizes, bytes);
+    block_pieces(&c->sizes, bytes);
     for (int i = 0; i < BLOCK_PIECES; i++)
         at[i] = place_buffer(block_recomputes(recompute, i) ? shared : kept, bytes[i]);
     a->y1 = at[PIECE_Y1];
@@ -27,14 +26,12 @@ void block_activations_place(struct block_activations *a, const struct context *
     a->lse = at[PIECE_LSE];
 }
 
-void block_scratch_place(struct block_scratch *s, const struct context *c, int max_samples,
-                         struct buffer_layout *layout)
+void block_scratch_place(struct block_scratch *s, const struct context *c, struct buffer_layout *layout)
 {
-    struct pass_sizes sizes = context_sizes(c, max_samples);
     size_t bytes[SCRATCH_PIECES];
     void *at[SCRATCH_PIECES];
 
-    scratch_pieces(&sizes, bytes);
+    scratch_pieces(&c->sizes, bytes);
     for (int i = 0; i < SCRATCH_PIECES; i++)
         at[i] = bytes[i] ? place_buffer(layout, bytes[i]) : NULL;
     s->wide = at[SCRATCH_WIDE];
@@ -73,7 +70,7 @@ static struct attention attention_arguments(const struct block_pass *b)
     struct attention attention = {
         .batch = b->mb->samples,
         .seq = m->seq_length,
-        .heads = m->heads / c->tp_size,
+        .heads = m->heads / c->tp->size,
         .head_size = m->hidden / m->heads,
         .causal = m->kind == MODEL_GPT,
         .dtype = c->dtype,
@@ -125,7 +122,7 @@ static void attention_forward(const struct block_pass *b)
     const struct context *c = b->w.c;
     struct attention attention = attention_arguments(b);
 
-    column_parallel_forward(b, BLOCK_QKV_WEIGHT, b->a->qkv, b->a->y1, NULL, 3 * c->shape->hidden / c->tp_size);
+    column_parallel_forward(b, BLOCK_QKV_WEIGHT, b->a->qkv, b->a->y1, NULL, 3 * c->shape->hidden / c->tp->size);
     c->k->attention_forward(c->dev, &attention);
 }
 
@@ -153,7 +150,7 @@ static void second_norm(const struct block_pass *b, const void *projected)
 static void forward_to_act(const struct block_pass *b)
 {
     const struct block_activations *a = b->a;
-    int split = b->w.c->shape->hidden / b->w.c->tp_size;
+    int split = b->w.c->shape->hidden / b->w.c->tp->size;
 
     norm_forward(&b->w, BLOCK_LN_1_WEIGHT, a->x, a->y1, a->mean1, a->rstd1, local_rows(b));
     attention_forward(b);
@@ -167,7 +164,7 @@ void block_forward(const struct block_pass *b, void *out)
     const void *projected;
 
     forward_to_act(b);
-    projected = row_parallel_forward(b, BLOCK_MLP_PROJ_WEIGHT, b->a->act, 4 * c->shape->hidden / c->tp_size);
+    projected = row_parallel_forward(b, BLOCK_MLP_PROJ_WEIGHT, b->a->act, 4 * c->shape->hidden / c->tp->size);
     c->k->residual(c->dev, &(struct residual){.rows = local_rows(b),
                                               .cols = c->shape->hidden,
                                               .dtype = c->dtype,
@@ -247,7 +244,7 @@ static void row_parallel_backward(const struct block_pass *b, int tensor, void *
 static void mlp_backward(const struct block_pass *b, void *dx)
 {
     const struct block_activations *a = b->a;
-    int wide = 4 * b->w.c->shape->hidden / b->w.c->tp_size;
+    int wide = 4 * b->w.c->shape->hidden / b->w.c->tp->size;
     const void *dz = residual_backward(b, BLOCK_MLP_PROJ_BIAS, "mlp", dx), *dy;
 
     row_parallel_backward(b, BLOCK_MLP_PROJ_WEIGHT, b->s->wide, dz, a->act, a->pre, wide);
@@ -267,7 +264,7 @@ static void attention_backward(const struct block_pass *b)
 void block_backward(const struct block_pass *b, void *dx)
 {
     const struct block_activations *a = b->a;
-    int split = b->w.c->shape->hidden / b->w.c->tp_size;
+    int split = b->w.c->shape->hidden / b->w.c->tp->size;
     const void *dz, *dy;
 
     mlp_backward(b, dx); /* dx becomes the gradient of mid */

@@ -50,13 +50,11 @@ struct block_pass {
 
 /*
  * Places the activations of one block in two buffers: `kept` for those that are kept from the forward to the backward
- * pass, and `shared` for those that are recomputed, which all blocks of a stage share. max_samples: of the largest
- * micro-batch.
+ * pass, and `shared` for those that are recomputed, which all blocks of a stage share.
  */
 void block_activations_place(struct block_activations *a, const struct context *c, enum recompute recompute,
-                             int max_samples, struct buffer_layout *kept, struct buffer_layout *shared);
-void block_scratch_place(struct block_scratch *s, const struct context *c, int max_samples,
-                         struct buffer_layout *layout);
+                             struct buffer_layout *kept, struct buffer_layout *shared);
+void block_scratch_place(struct block_scratch *s, const struct context *c, struct buffer_layout *layout);
 
 /* out [Rl, d] is the next block's x. */
 void block_forward(const struct block_pass *b, void *out);

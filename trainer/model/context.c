@@ -1,19 +1,5 @@
 #include "trainer/model/context.h"
 
-struct pass_sizes context_sizes(const struct context *c, int samples)
-{
-    return (struct pass_sizes){
-        .shape = c->shape,
-        .tp = c->tp_size,
-        .samples = samples,
-        .vocab_padded = vocabulary_padded(c->shape, c->tp_size),
-        .dtype = c->dtype,
-        .logits_rows = c->logits_rows,
-        .dropout = c->job->dropout.hidden > 0,
-        .discrete = c->discrete,
-    };
-}
-
 int context_rows(const struct context *c, int samples)
 {
     return samples * c->shape->seq_length;
@@ -21,7 +7,7 @@ int context_rows(const struct context *c, int samples)
 
 int context_local_rows(const struct context *c, int samples)
 {
-    return context_rows(c, samples) / c->tp_size;
+    return context_rows(c, samples) / c->tp->size;
 }
 
 struct dropout context_dropout(const struct context *c, const struct micro_batch *mb, uint32_t site)
@@ -114,20 +100,10 @@ void norm_backward(const struct weights *w, int tensor, const void *dy, const vo
 
 const float *context_read(const struct context *c, float *host, const float *at, size_t count)
 {
-    if (c->discrete)
+    if (c->sizes.discrete)
         c->k->copy(c->dev, host, at, count * sizeof *host);
     device_wait(c->dev);
-    return c->discrete ? host : at;
-}
-
-double context_total(const struct context *c, float *host, const float *at, int count)
-{
-    const float *values = context_read(c, host, at, (size_t)count);
-    double total = 0;
-
-    for (int i = 0; i < count; i++)
-        total += values[i];
-    return total;
+    return c->sizes.discrete ? host : at;
 }
 
 void *place_buffer(struct buffer_layout *layout, size_t bytes)

@@ -21,10 +21,8 @@ struct context {
     const struct job *job;
     const struct model_shape *shape; /* the job's */
     struct tp_group *tp;
-    int tp_size; /* of tp */
     enum dtype dtype;
-    int logits_rows; /* struct device_traits */
-    bool discrete;   /* the device's memory is not host memory (device_is_host) */
+    struct pass_sizes sizes; /* of the largest micro-batch: what the model's pieces of memory depend on */
 };
 
 /* One micro-batch. Arrays are in the device's memory (batch.h), borrowed for the call. document_start is NULL if a
@@ -38,9 +36,6 @@ struct micro_batch {
     const int32_t *lengths, *order;          /* [samples] */
     double *losses; /* [samples] in host memory: the head writes the sum of each one's token losses; may be NULL */
 };
-
-/* The sizes that the model's pieces of memory depend on, for micro-batches of at most `samples`. */
-struct pass_sizes context_sizes(const struct context *c, int samples);
 
 int context_rows(const struct context *c, int samples);
 int context_local_rows(const struct context *c, int samples);
@@ -91,9 +86,6 @@ void norm_backward(const struct weights *w, int tensor, const void *dy, const vo
  * which has room for `count`.
  */
 const float *context_read(const struct context *c, float *host, const float *at, size_t count);
-
-/* The sum in fp64, in order, of `count` results; waits as context_read does. */
-double context_total(const struct context *c, float *host, const float *at, int count);
 
 /*
  * Places pieces in a buffer one after the other, each aligned to a cache line; with base NULL it only counts bytes.

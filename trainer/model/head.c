@@ -19,13 +19,12 @@ static void place_order(struct head_order *o, const struct context *c, const siz
     o->ce.vocab = o->ce.stride = 2;
 }
 
-void head_place(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
-                struct buffer_layout *layout, struct buffer_layout *host)
+void head_place(struct model_head *h, const struct context *c, const struct units *units, struct buffer_layout *layout,
+                struct buffer_layout *host)
 {
-    struct pass_sizes sizes = context_sizes(c, max_samples);
     size_t bytes[HEAD_PIECES];
 
-    head_pieces(&sizes, bytes);
+    head_pieces(&c->sizes, bytes);
     *h = (struct model_head){.w = {.c = c, .unit = &units->units[units_head(units)]}};
     vocabulary_place(&h->vocabulary, c, units, bytes, layout, host);
     h->h = place_buffer(layout, bytes[HEAD_NORM]);
@@ -72,6 +71,8 @@ static double order_forward(struct model_head *h, int n, double scale)
 {
     const struct context *c = h->w.c;
     struct head_order *o = &h->order;
+    const float *losses;
+    double total = 0;
     int d = c->shape->hidden;
 
     o->ce.rows = n;
@@ -81,7 +82,10 @@ static double order_forward(struct model_head *h, int n, double scale)
     linear_forward(&h->w, HEAD_ORDER_WEIGHT, o->ce.logits, o->pooled, NULL, n, d, 2);
     c->k->cross_entropy_stats(c->dev, &o->ce);
     c->k->cross_entropy_finish(c->dev, &o->ce);
-    return context_total(c, h->vocabulary.host, o->ce.loss, n);
+    losses = context_read(c, h->vocabulary.host, o->ce.loss, (size_t)n);
+    for (int i = 0; i < n; i++)
+        total += losses[i];
+    return total;
 }
 
 static void zero_gradients(struct model_head *h)

@@ -54,8 +54,8 @@ struct head_gradients {
 };
 
 /* host: layout of host memory, used only for a discrete device. */
-void head_place(struct model_head *h, const struct context *c, const struct units *units, int max_samples,
-                struct buffer_layout *layout, struct buffer_layout *host);
+void head_place(struct model_head *h, const struct context *c, const struct units *units, struct buffer_layout *layout,
+                struct buffer_layout *host);
 
 /*
  * x [Rl, d] is the last block's output; param and wte are the head's and the tied embedding's. With `gradients`, which

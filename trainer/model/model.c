@@ -6,11 +6,10 @@
 #include "trainer/model/block.h"
 
 struct chunk {
-    struct model_chunk config;
+    const struct model_chunk *config;
     int first_of_stage;             /* its first layer's place among the layers of the stage */
     struct block_activations *acts; /* [slots][layers] */
-    char *inputs, *outputs;         /* [ninputs], [noutputs] of stream_stride each */
-    int ninputs, noutputs;
+    char *inputs, *outputs;         /* [chunk_inputs], [chunk_outputs] of stream_stride each */
 };
 
 struct model {
@@ -38,15 +37,13 @@ struct model_layouts {
 
 size_t model_stream_bytes(const struct model *m, int samples)
 {
-    struct pass_sizes sizes = context_sizes(m->c, samples);
-
-    return stream_bytes(&sizes, samples);
+    return stream_bytes(&m->c->sizes, samples);
 }
 
 /* The distance between two of a chunk's inputs, or outputs: the bytes of the largest, rounded up. */
 static size_t stream_stride(const struct model *m)
 {
-    return buffer_bytes(model_stream_bytes(m, m->config.max_samples));
+    return buffer_bytes(model_stream_bytes(m, m->c->sizes.samples));
 }
 
 static int create_chunks(struct model *m, struct error *err)
@@ -57,21 +54,14 @@ static int create_chunks(struct model *m, struct error *err)
         struct chunk *chunk = &m->chunks[i];
         const struct model_chunk *config = &m->config.chunk[i];
 
-        *chunk = (struct chunk){.config = *config, .first_of_stage = layers};
-        chunk->ninputs = chunk_inputs(config);
-        chunk->noutputs = chunk_outputs(config);
+        chunk->config = config;
+        chunk->first_of_stage = layers;
         chunk->acts = error_calloc((size_t)config->slots * (size_t)config->layers + 1, sizeof *chunk->acts, err);
         if (!chunk->acts)
             return -1;
         layers += config->layers;
     }
     return 0;
-}
-
-static void destroy_chunks(struct model *m)
-{
-    for (int i = 0; i < m->config.chunks; i++)
-        free(m->chunks[i].acts);
 }
 
 static enum recompute recompute_of(const struct context *c, const struct chunk *chunk, int layer)
@@ -85,7 +75,7 @@ static void place_block(const struct model *m, struct block_activations *a, enum
 {
     struct buffer_layout own = {.base = to->shared.base};
 
-    block_activations_place(a, m->c, recompute, m->config.max_samples, &to->kept, &own);
+    block_activations_place(a, m->c, recompute, &to->kept, &own);
     if (own.used > to->shared.used)
         to->shared.used = own.used;
 }
@@ -94,7 +84,7 @@ static void place_block(const struct model *m, struct block_activations *a, enum
 static void place_slot(const struct model *m, const struct chunk *chunk, struct block_activations *acts,
                        struct model_layouts *to)
 {
-    for (int l = 0; l < chunk->config.layers; l++) {
+    for (int l = 0; l < chunk->config->layers; l++) {
         if (l > 0)
             acts[l].x = place_buffer(&to->kept, stream_stride(m));
         place_block(m, &acts[l], recompute_of(m->c, chunk, l), to);
@@ -108,14 +98,14 @@ static void place_model(struct model *m, struct model_layouts *to)
     for (int i = 0; i < m->config.chunks; i++) {
         struct chunk *chunk = &m->chunks[i];
 
-        chunk->inputs = place_buffer(&to->kept, (size_t)chunk->ninputs * stream_stride(m));
-        chunk->outputs = place_buffer(&to->kept, (size_t)chunk->noutputs * stream_stride(m));
-        for (int s = 0; s < chunk->config.slots; s++)
-            place_slot(m, chunk, &chunk->acts[s * chunk->config.layers], to);
-        if (chunk->config.has_head)
-            head_place(&m->head, m->c, m->units, m->config.max_samples, &to->workspace, &to->host);
+        chunk->inputs = place_buffer(&to->kept, (size_t)chunk_inputs(chunk->config) * stream_stride(m));
+        chunk->outputs = place_buffer(&to->kept, (size_t)chunk_outputs(chunk->config) * stream_stride(m));
+        for (int s = 0; s < chunk->config->slots; s++)
+            place_slot(m, chunk, &chunk->acts[s * chunk->config->layers], to);
+        if (chunk->config->has_head)
+            head_place(&m->head, m->c, m->units, &to->workspace, &to->host);
     }
-    block_scratch_place(&m->scratch, m->c, m->config.max_samples, &to->workspace);
+    block_scratch_place(&m->scratch, m->c, &to->workspace);
     for (int i = 0; i < MODEL_GRADIENTS; i++)
         m->gradients[i] = i < gradients ? place_buffer(&to->workspace, stream_stride(m)) : m->gradients[0];
 }
@@ -123,8 +113,7 @@ static void place_model(struct model *m, struct model_layouts *to)
 /* The sizes are model_bytes'; place_model must fill exactly these. */
 static int allocate_buffers(struct model *m, struct error *err)
 {
-    struct pass_sizes sizes = context_sizes(m->c, m->config.max_samples);
-    struct model_bytes bytes = model_bytes(m->c->job, &sizes, &m->config);
+    struct model_bytes bytes = model_bytes(m->c->job, &m->c->sizes, &m->config);
     struct model_layouts layouts;
     struct device *dev = m->c->dev;
 
@@ -172,18 +161,23 @@ void model_destroy(struct model *m)
     device_free(m->c->dev, MEMORY_DEVICE, m->kept);
     device_free(m->c->dev, MEMORY_DEVICE, m->workspace);
     device_free(m->c->dev, MEMORY_HOST, m->host);
-    destroy_chunks(m);
+    for (int i = 0; i < m->config.chunks; i++)
+        free(m->chunks[i].acts);
     free(m);
 }
 
 void *model_input(struct model *m, int chunk, int mb_index)
 {
-    return m->chunks[chunk].inputs + (size_t)(mb_index % m->chunks[chunk].ninputs) * stream_stride(m);
+    int slot = mb_index % chunk_inputs(m->chunks[chunk].config);
+
+    return m->chunks[chunk].inputs + (size_t)slot * stream_stride(m);
 }
 
 void *model_output(struct model *m, int chunk, int mb_index)
 {
-    return m->chunks[chunk].outputs + (size_t)(mb_index % m->chunks[chunk].noutputs) * stream_stride(m);
+    int slot = mb_index % chunk_outputs(m->chunks[chunk].config);
+
+    return m->chunks[chunk].outputs + (size_t)slot * stream_stride(m);
 }
 
 void *model_gradient(struct model *m, int index)
@@ -193,7 +187,7 @@ void *model_gradient(struct model *m, int index)
 
 static struct block_activations *slot_of(const struct chunk *chunk, int mb_index)
 {
-    return &chunk->acts[mb_index % chunk->config.slots * chunk->config.layers];
+    return &chunk->acts[mb_index % chunk->config->slots * chunk->config->layers];
 }
 
 /* ---- forward ---- */
@@ -207,7 +201,7 @@ static struct weights weights_of(const struct model *m, int unit)
 static struct block_pass gather_block(const struct model *m, const struct chunk *chunk, int l,
                                       const struct block_activations *acts, const struct micro_batch *mb)
 {
-    int layer = chunk->config.first_layer + l;
+    int layer = chunk->config->first_layer + l;
 
     zero_gather(m->zero, UNIT_BLOCK0 + layer);
     return (struct block_pass){
@@ -231,9 +225,9 @@ void model_forward(struct model *m, int index, int mb_index, const struct micro_
     const struct chunk *chunk = &m->chunks[index];
     struct block_activations *acts = slot_of(chunk, mb_index);
     void *x = model_input(m, index, mb_index), *out = model_output(m, index, mb_index);
-    int layers = chunk->config.layers;
+    int layers = chunk->config->layers;
 
-    if (chunk->config.has_embedding)
+    if (chunk->config->has_embedding)
         embed_tokens(m, mb, x);
     acts[0].x = x;
     for (int l = 0; l < layers; l++) {
@@ -306,7 +300,7 @@ static struct losses head_backward(struct model *m, int mb_index, const struct m
 static void layer_backward(struct model *m, const struct chunk *chunk, int l, const struct block_activations *acts,
                            const struct micro_batch *mb, void *dx)
 {
-    int unit = UNIT_BLOCK0 + chunk->config.first_layer + l;
+    int unit = UNIT_BLOCK0 + chunk->config->first_layer + l;
     struct block_pass block = gather_block(m, chunk, l, acts, mb);
 
     block_recompute(&block, recompute_of(m->c, chunk, l));
@@ -338,11 +332,11 @@ struct losses model_backward(struct model *m, int index, int mb_index, const str
     struct losses losses = {0};
     float *wte_grad = NULL;
 
-    if (chunk->config.has_head)
+    if (chunk->config->has_head)
         losses = head_backward(m, mb_index, mb, scales, dx, &wte_grad);
-    for (int l = chunk->config.layers - 1; l >= 0; l--)
+    for (int l = chunk->config->layers - 1; l >= 0; l--)
         layer_backward(m, chunk, l, acts, mb, dx);
-    if (chunk->config.has_embedding)
+    if (chunk->config->has_embedding)
         embed_tokens_backward(m, mb, dx, wte_grad);
     return losses;
 }

@@ -20,7 +20,7 @@ void vocabulary_place(struct vocabulary *v, const struct context *c, const struc
     v->full = bytes[HEAD_FULL] ? place_buffer(layout, bytes[HEAD_FULL]) : NULL;
     v->stats = bytes[HEAD_STATS] ? place_buffer(layout, bytes[HEAD_STATS]) : NULL;
     cross_entropy_place(&v->ce, bytes[HEAD_LOSS], layout);
-    if (!c->discrete)
+    if (!c->sizes.discrete)
         return;
     v->wide = place_buffer(layout, bytes[HEAD_WIDE]);
     v->host = place_buffer(host, bytes[HEAD_HOST]);
@@ -128,7 +128,7 @@ double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, 
                        const struct vocabulary_gradients *gradients)
 {
     const struct context *c = v->c;
-    int all = context_rows(c, mb->samples), most = c->logits_rows;
+    int all = context_rows(c, mb->samples), most = c->sizes.logits_rows;
     void *full = all_rows(v, y, all);
 
     for (int first = 0; first < all; first += most) {
@@ -150,7 +150,7 @@ void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, 
 {
     const struct context *c = v->c;
     size_t vocab = (size_t)c->shape->vocab;
-    float *wide = c->discrete ? v->wide : out;
+    float *wide = c->sizes.discrete ? v->wide : out;
 
     logits_of_rows(v, wte, bias, y, row, 1);
     c->k->cast(c->dev, DTYPE_F32, wide, c->dtype, v->ce.logits, vocab);

@@ -132,30 +132,10 @@ static int create_buffers(struct zero *zero, struct error *err)
     return create_shared(zero, err);
 }
 
-/* The units that are here, by kind. */
-static struct rank_units count_units(const struct units *units)
-{
-    struct rank_units counts = {0};
-
-    for (int i = 0; i < units->nunits; i++) {
-        enum unit_kind kind = i < UNIT_BLOCK0          ? (enum unit_kind)i
-                              : i == units_head(units) ? UNIT_KIND_HEAD
-                                                       : UNIT_KIND_BLOCK;
-        const struct unit *unit = &units->units[i];
-
-        if (unit->here) {
-            counts.size[kind] = (struct unit_size){unit->count, unit->replicated};
-            counts.number[kind]++;
-        }
-    }
-    return counts;
-}
-
 struct zero *zero_create(struct device *dev, const struct zero_comms *comms, const struct units *units,
-                         const struct zero_config *config, struct error *err)
+                         const struct rank_units *counts, const struct zero_config *config, struct error *err)
 {
     struct zero *zero = error_calloc(1, sizeof *zero, err);
-    struct rank_units counts = count_units(units);
 
     if (!zero)
         return NULL;
@@ -163,7 +143,7 @@ struct zero *zero_create(struct device *dev, const struct zero_comms *comms, con
     zero->comms = *comms;
     zero->units = units;
     zero->config = zero_effective(config);
-    zero->shared = zero_shared_of(&counts, &zero->config);
+    zero->shared = zero_shared_of(counts, &zero->config);
     zero->unit = error_calloc((size_t)units->nunits, sizeof *zero->unit, err);
     zero->param_requests = error_calloc((size_t)units->nunits, sizeof *zero->param_requests, err);
     zero->squares = error_calloc((size_t)units->nunits, sizeof *zero->squares, err);

@@ -55,8 +55,9 @@ struct zero_comms {
     struct comm *dp, *tie, *world;
 };
 
+/* counts: of the units that this rank has (struct rank_config). units is borrowed. */
 struct zero *zero_create(struct device *dev, const struct zero_comms *comms, const struct units *units,
-                         const struct zero_config *config, struct error *err);
+                         const struct rank_units *counts, const struct zero_config *config, struct error *err);
 void zero_destroy(struct zero *zero);
 
 /* Sets all buffers to zero, padding included, before a checkpoint is read. */
@@ -84,13 +85,12 @@ int zero_initialize(struct zero *zero, const struct job *job, struct error *err)
  */
 void zero_plan(struct zero *zero, const int *units, size_t count);
 
-/* The first failure is kept, and returned by zero_finish_gradients or zero_status. */
+/* The first failure is kept, and returned by zero_finish_gradients. */
 void zero_gather(struct zero *zero, int unit);
 const void *zero_param(const struct zero *zero, int unit);
 void zero_release(struct zero *zero, int unit);
 float *zero_grad_begin(struct zero *zero, int unit);
 void zero_grad_ready(struct zero *zero, int unit);
-int zero_status(struct zero *zero, struct error *err);
 
 /* ---- around a step ----------------------------------------------------------------------------------------------- */
 

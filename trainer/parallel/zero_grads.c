@@ -1,6 +1,23 @@
 /* zero_grads.c - sums gradients over micro-batches and ranks, a bucket at a time. */
 #include "trainer/parallel/zero_impl.h"
 
+/* Element `index` of the unit in u->grad. */
+static char *grad_at(const struct zero *zero, const struct zero_unit *u, size_t index)
+{
+    return (char *)u->grad + (index - u->size.grad_first) * dtype_size(zero->config.grad_dtype);
+}
+
+/* The type and the address of the sums of this rank's shard; in ZeRO stage 0 on the device, also with offload. */
+static enum dtype sums_dtype(const struct zero *zero)
+{
+    return zero_sums_on_host(&zero->config) ? DTYPE_F32 : zero->config.grad_dtype;
+}
+
+static char *shard_grad(const struct zero *zero, const struct zero_unit *u)
+{
+    return zero_sums_on_host(&zero->config) ? (char *)u->host_grad : grad_at(zero, u, u->size.shard_first);
+}
+
 void zero_begin_micro_batch(struct zero *zero, bool first, bool last)
 {
     zero->first = first;
@@ -43,14 +60,14 @@ static void add_rounded(struct device *dev, const struct kernels *k, enum dtype 
 /* Adds the received bucket to the step's sums of this rank's shard. */
 static void fold_gradients(struct zero *zero, const struct reduce_slot *slot)
 {
-    enum dtype dtype = zero_sums_dtype(zero), received = zero->config.reduce_dtype;
-    char *sums = zero_shard_grad(zero, slot->unit) + slot->first * dtype_size(dtype);
+    enum dtype dtype = sums_dtype(zero), received = zero->config.reduce_dtype;
+    char *sums = shard_grad(zero, slot->unit) + slot->first * dtype_size(dtype);
     struct device *dev = slot->bounce ? zero->host : zero->dev;
     const struct kernels *k = slot->bounce ? zero->on_host : zero->k;
     void *incoming = slot->bounce ? slot->bounce : slot->incoming;
 
     if (!slot->incoming) { /* fp32, in place */
-        float *in_place = (float *)zero_grad_at(zero, slot->unit, slot->unit->size.shard_first + slot->first);
+        float *in_place = (float *)grad_at(zero, slot->unit, slot->unit->size.shard_first + slot->first);
 
         if (sums != (char *)in_place)
             offload_gradients(zero, (float *)sums, in_place, slot->count);
@@ -104,7 +121,7 @@ static void start_bucket(struct zero *zero, struct zero_unit *u, const float *se
         from = slot->outgoing;
         stride = slot->count;
     }
-    to = slot->incoming ? slot->incoming : zero_grad_at(zero, u, u->size.shard_first + first);
+    to = slot->incoming ? slot->incoming : grad_at(zero, u, u->size.shard_first + first);
     comm_purpose(zero->comms.dp, u->unit->name, "gradients");
     slot->request = comm_start_reduce_scatter(zero->comms.dp, zero->config.reduce_dtype, to, from, slot->count, stride,
                                               slot->scratch, error_first(&zero->error));
@@ -209,8 +226,8 @@ void zero_grad_ready(struct zero *zero, int unit)
 static void sum_tied(struct zero *zero)
 {
     struct zero_unit *u = &zero->unit[UNIT_WTE];
-    char *grad = zero_shard_grad(zero, u);
-    enum dtype dtype = zero_sums_dtype(zero);
+    char *grad = shard_grad(zero, u);
+    enum dtype dtype = sums_dtype(zero);
     bool on_host = zero_sums_on_host(&zero->config);
     struct comm *tie = zero->comms.tie;
 
@@ -233,8 +250,8 @@ float *zero_widen_grad(struct zero *zero, const struct zero_unit *u, size_t firs
     float *widened = u->own_micro_grad ? u->own_micro_grad : zero->micro_grad_slots[0].buffer;
 
     if (zero->config.grad_dtype == DTYPE_F32)
-        return (float *)zero_grad_at(zero, u, first);
-    zero->k->cast(zero->dev, DTYPE_F32, widened, zero->config.grad_dtype, zero_grad_at(zero, u, first), count);
+        return (float *)grad_at(zero, u, first);
+    zero->k->cast(zero->dev, DTYPE_F32, widened, zero->config.grad_dtype, grad_at(zero, u, first), count);
     return widened;
 }
 
@@ -292,7 +309,7 @@ int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err)
             on_host ? (struct squares){u->host_grad + skip, u->size.shard_count - skip}
                     : (struct squares){zero_widen_grad(zero, u, u->size.shard_first + skip, u->size.shard_count - skip),
                                        u->size.shard_count - skip};
-        if (zero_sums_dtype(zero) == DTYPE_F32)
+        if (sums_dtype(zero) == DTYPE_F32)
             continue;
         k->sum_of_squares(dev, result, zero->squares, arrays); /* before the next unit is widened */
         sum += *result;

@@ -89,28 +89,7 @@ struct zero {
 
 /* zero.c */
 bool zero_is_block(const struct units *units, int unit);
-
-static inline enum memory zero_state_space(const struct zero *zero)
-{
-    return zero->config.offload ? MEMORY_HOST : MEMORY_DEVICE;
-}
-
-/* Element `index` of the unit in u->grad. */
-static inline char *zero_grad_at(const struct zero *zero, const struct zero_unit *u, size_t index)
-{
-    return (char *)u->grad + (index - u->size.grad_first) * dtype_size(zero->config.grad_dtype);
-}
-
-/* The type and the address of the sums of this rank's shard; in ZeRO stage 0 on the device, also with offload. */
-static inline enum dtype zero_sums_dtype(const struct zero *zero)
-{
-    return zero_sums_on_host(&zero->config) ? DTYPE_F32 : zero->config.grad_dtype;
-}
-
-static inline char *zero_shard_grad(const struct zero *zero, const struct zero_unit *u)
-{
-    return zero_sums_on_host(&zero->config) ? (char *)u->host_grad : zero_grad_at(zero, u, u->size.shard_first);
-}
+int zero_status(struct zero *zero, struct error *err); /* takes the first failure */
 
 /* zero_grads.c: elements [first, first + count) of u->grad in fp32. Those of 16 bits are copied to a micro-batch's
  * buffer, which is free after the backward pass; the next call overwrites it. */
