@@ -1,5 +1,7 @@
-/* programs.h - starts other programs: muster-ckptd(8), which does for a trainer what could block in checkpoint.dir, and
- * squeue(1). */
+/*
+ * programs.h - starts other programs: muster-ckptd(8), which does for a trainer what could block in checkpoint.dir, and
+ * squeue(1). The trainer does not link libslurm: it must run under any release.
+ */
 #ifndef MUSTER_TRAINER_PROGRAMS_H
 #define MUSTER_TRAINER_PROGRAMS_H
 
@@ -10,14 +12,24 @@
 #define CKPTD "muster-ckptd"
 
 /*
- * Starts a program in a session of its own, which a terminal's ^C does not reach. `words`: its name, looked for in PATH
- * unless it has a slash, and its arguments, up to NULL. Its only open files are `input` and, for its output and its
- * errors, `output` (-1: /dev/null): a launcher that waits for the end of its socket would wait for the program. No signal
- * is blocked in it. -1 and *pid is 0 if it cannot be started.
+ * Starts the muster-ckptd beside this program, else the one in PATH, in a session of its own. `arguments`: after its
+ * name, at most 4. `output` is for its output and its errors; -1: /dev/null. -1 and *pid is 0 if it cannot be started.
  */
-int program_start(pid_t *pid, const char *const *words, int input, int output, struct error *err);
-
-/* Starts the muster-ckptd beside this program, else the one in PATH. `arguments`: after its name, at most 4. */
 int ckptd_start(pid_t *pid, const char *const *arguments, int input, int output, struct error *err);
+
+enum slurm_answer {
+    SLURM_SILENT,     /* no squeue, or slurmctld did not answer */
+    SLURM_UNKNOWN,    /* no such job: it ended long ago, or this user may not see it */
+    SLURM_ENDED,      /* the job; or, while it runs, that step of it */
+    SLURM_COMPLETING, /* its processes or its epilog may still run */
+    SLURM_WAITING,    /* it was requeued, and will run again */
+    SLURM_RUNNING,    /* or suspended */
+};
+
+/*
+ * Asks Slurm, for a limited time, whether a job of this cluster runs. job: as squeue --jobs takes it, "4711" or
+ * "4711_2". step: a step's number; "" asks for the job alone.
+ */
+enum slurm_answer slurm_job_ask(const char *job, const char *step);
 
 #endif

@@ -31,7 +31,6 @@
 #include "common/text.h"
 #include "trainer/programs.h"
 #include "trainer/run.h"
-#include "trainer/slurm_job.h"
 #include "trainer/watch/flight_record.h"
 #include "trainer/watch/recorder.h"
 
