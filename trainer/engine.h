@@ -147,7 +147,7 @@ int engine_save(struct engine *engine, const struct ckpt_progress *snapshot, str
  *
  * Loads the newest checkpoint in `dir` that is whole, whatever mesh wrote it. Rank 0 reads the manifest. A rank opens
  * only shards whose bytes it needs. A block that several ranks of a node need is read by one of them, into memory of
- * the node of at most 512 MiB (node_memory.h), which is freed before this returns. Newer checkpoints that are damaged
+ * the node of at most 512 MiB, which is freed before this returns. Newer checkpoints that are damaged
  * are skipped: rank 0 calls skipped with one line for each. `ours`: the run saves in this directory too. If so, and an
  * older checkpoint was loaded, the skipped ones are renamed to step-N.broken, so that their steps can be saved again.
  *

@@ -1,15 +1,180 @@
 /* restore.c - loads an engine's state from a checkpoint of any mesh. */
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/crc32c.h"
 #include "trainer/data/blend.h"
 #include "trainer/engine.h"
-#include "trainer/node_memory.h"
+#include "trainer/watch/flight_record.h"
 
 enum { LOAD_RETRIES = 5 }; /* a second apart */
+
+/*
+ * ---- the ranks of a node, and memory that they share for ckpt_read_together ----
+ *
+ * The memory has no name in any file system: the node's lowest rank makes it with memfd_create(2), and the others open
+ * it as /proc/PID/fd/N. So a rank that is killed leaves nothing behind. Where ranks of a node cannot see each other's
+ * processes (containers), each reads alone, which is slower.
+ */
+struct node_memory {
+    struct comm *ranks; /* of the node */
+    struct ckpt_node node;
+    bool failed_elsewhere; /* ckpt_read_together has failed, and not on this rank but on another one of the node */
+};
+
+/*
+ * The same number on all ranks that may share memory: a checksum of the host's name and the namespace of its pids. If
+ * two nodes had the same number, mapping would fail, and their ranks would be alone.
+ */
+static int node_color(void)
+{
+    uint64_t pids = process_self().pid_namespace;
+    char host[256] = "";
+
+    gethostname(host, sizeof host - 1);
+    return (int)(crc32c(crc32c(0, host, strlen(host)), &pids, sizeof pids) & INT_MAX);
+}
+
+static int agree_ranks(void *arg, int result, struct error *err)
+{
+    struct node_memory *memory = arg;
+
+    if (comm_agree(memory->ranks, result, err) == 0)
+        return 0;
+    memory->failed_elsewhere = result == 0;
+    return -1;
+}
+
+/* Collective. */
+static struct node_memory *create_memory(struct comm *world, struct error *err)
+{
+    struct node_memory *memory = error_calloc(1, sizeof *memory, err);
+
+    if (comm_agree(world, memory ? 0 : -1, err) < 0) {
+        free(memory);
+        return NULL;
+    }
+    memory->ranks = comm_split(world, node_color(), comm_rank(world), err);
+    if (!memory->ranks) {
+        free(memory);
+        return NULL;
+    }
+    comm_label(memory->ranks, "node");
+    return memory;
+}
+
+static void unmap_memory(struct node_memory *memory)
+{
+    if (memory->node.memory)
+        munmap(memory->node.memory, memory->node.bytes);
+    memory->node = (struct ckpt_node){.rank = 0, .ranks = 1};
+}
+
+static void destroy_memory(struct node_memory *memory)
+{
+    unmap_memory(memory);
+    comm_destroy(memory->ranks);
+    free(memory);
+}
+
+/* Where the lowest rank's memory is for the others; with a number that only this memory begins with. */
+struct memory_place {
+    int64_t pid, fd;
+    uint64_t key;
+};
+
+static void *map_memory(int fd, size_t bytes)
+{
+    void *memory = fd < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void *make_memory(struct memory_place *place, size_t bytes)
+{
+    int fd = memfd_create("muster-load", MFD_CLOEXEC);
+    struct process self = process_self();
+    uint64_t *memory = fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 ? map_memory(fd, bytes) : NULL;
+
+    *place = (struct memory_place){getpid(), fd, self.started * 1000003 + (uint64_t)self.pid};
+    if (memory)
+        *memory = place->key;
+    return memory;
+}
+
+static void *find_memory(const struct memory_place *place, size_t bytes)
+{
+    char path[64];
+    uint64_t *memory;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%" PRId64, place->pid, place->fd);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return NULL;
+    memory = lseek(fd, 0, SEEK_END) == (off_t)bytes ? map_memory(fd, bytes) : NULL;
+    close(fd);
+    if (!memory || *memory == place->key)
+        return memory;
+    munmap(memory, bytes);
+    return NULL;
+}
+
+/* 0, or -1 when a rank was lost. */
+static int share_memory(struct node_memory *memory, size_t bytes, struct error *err)
+{
+    struct memory_place place = {.fd = -1};
+    bool first = comm_rank(memory->ranks) == 0;
+    void *shared = first ? make_memory(&place, bytes) : NULL;
+    struct error alone;
+    int result = comm_broadcast(memory->ranks, &place, sizeof place, 0, err);
+
+    if (result == 0 && !first && place.fd >= 0)
+        shared = find_memory(&place, bytes);
+    memory->node.memory = shared;
+    memory->node.bytes = bytes;
+    if (result == 0) {
+        error_set(&alone, CODE_IO, "the memory of this node's ranks cannot be shared");
+        if (comm_agree(memory->ranks, shared ? 0 : -1, &alone) == 0) {
+            memory->node.rank = comm_rank(memory->ranks);
+            memory->node.ranks = comm_size(memory->ranks);
+        } else {
+            unmap_memory(memory);
+            result = alone.code == CODE_PEER ? -1 : 0;
+            if (result < 0)
+                *err = alone;
+        }
+    }
+    if (first && place.fd >= 0)
+        close((int)place.fd);
+    return result;
+}
+
+/*
+ * For ckpt_read_together: all ranks of the node, with memory for this checkpoint; or this rank alone. Borrowed, until
+ * the next call or destroy_memory. NULL only when a rank was lost. Collective over the ranks of the node.
+ */
+static const struct ckpt_node *memory_for(struct node_memory *memory, const struct ckpt *ckpt, struct error *err)
+{
+    int ranks = comm_size(memory->ranks);
+
+    unmap_memory(memory);
+    memory->failed_elsewhere = false;
+    if (ranks > 1 && share_memory(memory, ckpt_node_bytes(ckpt, ranks), err) < 0)
+        return NULL;
+    memory->node.agree = agree_ranks;
+    memory->node.arg = memory;
+    return &memory->node;
+}
+
+/* ---- one checkpoint ---- */
 
 /* Compares names and shapes in the order of the table, which is the same for all meshes. A checkpoint of another model
  * is the user's mistake (CODE_CONFIG). ckpt_read would report it as a damaged file (CODE_DATA). */
@@ -68,26 +233,36 @@ static int check_job(struct engine *e, const struct ckpt *ckpt, struct error *er
     return 0;
 }
 
-/* Rank 0 reads the manifest and sends it, so that a job of many ranks reads it once. *failed_here: this rank failed. */
+/*
+ * Rank 0 has `bytes` bytes at *data, unless its `result` is -1. The other ranks get a malloc'ed copy, with a zero behind
+ * it. Collective.
+ */
+static int share_bytes(struct engine *e, int result, void **data, size_t *bytes, struct error *err)
+{
+    bool first = comm_rank(e->world) == 0;
+
+    if (comm_agree(e->world, result, err) < 0 || comm_broadcast(e->world, bytes, sizeof *bytes, 0, err) < 0)
+        return -1;
+    if (!first)
+        *data = error_calloc(*bytes + 1, 1, err);
+    if (comm_agree(e->world, first || *data ? 0 : -1, err) < 0)
+        return -1;
+    return *bytes ? comm_broadcast(e->world, *data, *bytes, 0, err) : 0;
+}
+
+/* Rank 0 reads the manifest, so that a job of many ranks reads it once. *failed_here: this rank failed. */
 static struct ckpt *open_shared(struct engine *e, const char *path, bool *failed_here, struct error *err)
 {
     bool first = comm_rank(e->world) == 0;
     struct ckpt *ckpt = NULL;
     size_t bytes = 0;
-    char *text = first ? ckpt_manifest_text(path, &bytes, err) : NULL;
+    void *text = first ? ckpt_manifest_text(path, &bytes, err) : NULL;
 
     *failed_here = first && !text;
-    if (comm_agree(e->world, *failed_here ? -1 : 0, err) < 0 ||
-        comm_broadcast(e->world, &bytes, sizeof bytes, 0, err) < 0)
-        goto out;
-    if (!first)
-        text = error_calloc(bytes + 1, 1, err);
-    *failed_here = !text;
-    if (comm_agree(e->world, *failed_here ? -1 : 0, err) < 0 || comm_broadcast(e->world, text, bytes, 0, err) < 0)
-        goto out;
-    ckpt = ckpt_open_with(path, text, bytes, err);
-    *failed_here = !ckpt;
-out:
+    if (share_bytes(e, *failed_here ? -1 : 0, &text, &bytes, err) == 0) {
+        ckpt = ckpt_open_with(path, text, bytes, err);
+        *failed_here = !ckpt;
+    }
     free(text);
     return ckpt;
 }
@@ -95,7 +270,7 @@ out:
 /* Reads the state that this rank holds, together with the other ranks of its node. */
 static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *memory, struct error *err)
 {
-    const struct ckpt_node *node = node_memory_for(memory, ckpt, err);
+    const struct ckpt_node *node = memory_for(memory, ckpt, err);
     struct ckpt_piece *pieces = NULL;
     void **addresses = NULL;
     size_t npieces = 0;
@@ -139,7 +314,7 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct nod
     result = comm_agree(e->world, result, err);
     if (result == 0) {
         result = read_state(e, ckpt, memory, err);
-        *failed_here = result < 0 && !node_memory_failed_elsewhere(memory);
+        *failed_here = result < 0 && !memory->failed_elsewhere;
         result = comm_agree(e->world, result, err);
     }
     if (result == 0) {
@@ -159,33 +334,30 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct nod
 }
 
 /*
- * Rank 0 reads the directory and sends the list: nodes may see different entries at the same moment. In a directory
- * that is not `ours` it may not be allowed to commit.
+ * Rank 0 reads the directory: nodes may see different entries at the same moment. In a directory that is not `ours` it
+ * may not be allowed to commit.
  */
 static int shared_list(struct engine *e, const char *dir, bool ours, uint64_t **steps, size_t *count, struct error *err)
 {
-    uint64_t n = 0;
+    size_t bytes = 0;
     int result = 0;
+    void *list;
 
     *steps = NULL;
+    *count = 0;
     if (comm_rank(e->world) == 0) {
         /* A save that was complete but not committed when its job was killed becomes the newest checkpoint now. */
         result = ckpt_recover(dir, err) < 0 && (ours || err->code == CODE_CONFIG) ? -1 : 0;
         result = result < 0 ? -1 : ckpt_list(dir, steps, count, err);
-        n = result < 0 ? 0 : *count;
+        bytes = *count * sizeof **steps;
     }
-    if (comm_agree(e->world, result, err) < 0 || comm_broadcast(e->world, &n, sizeof n, 0, err) < 0)
-        goto fail;
-    if (comm_rank(e->world) != 0 && !(*steps = error_calloc(n + 1, sizeof **steps, err)))
-        result = -1;
-    if (comm_agree(e->world, result, err) < 0 ||
-        (n && comm_broadcast(e->world, *steps, n * sizeof **steps, 0, err) < 0))
-        goto fail;
-    *count = n;
-    return 0;
-fail:
-    free(*steps);
-    return -1;
+    list = *steps;
+    result = share_bytes(e, result, &list, &bytes, err);
+    *steps = list;
+    *count = bytes / sizeof **steps;
+    if (result < 0)
+        free(list);
+    return result;
 }
 
 /*
@@ -282,7 +454,7 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
         return -1;
     if (one)
         count = keep_only(steps, count, step);
-    if (!(memory = node_memory_create(e->world, err))) {
+    if (!(memory = create_memory(e->world, err))) {
         free(steps);
         return -1;
     }
@@ -293,7 +465,7 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
         if (comm_rank(e->world) == 0)
             skipped(err->text);
     }
-    node_memory_destroy(memory);
+    destroy_memory(memory);
     if (result < 0 && tried == count) {
         struct error last = *err;
 
