@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "trainer/choose_device.h"
+#include "trainer/choose.h"
 #include "trainer/data/blend.h"
 #include "trainer/watch/recorder.h"
 

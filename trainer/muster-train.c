@@ -10,8 +10,7 @@
 #include "trainer/comm/comm.h"
 #include "trainer/comm/launch.h"
 #include "plan/rank_config.h"
-#include "trainer/choose_device.h"
-#include "trainer/choose_mesh.h"
+#include "trainer/choose.h"
 #include "trainer/train.h"
 
 static const char usage[] =

@@ -16,7 +16,7 @@
 #include "common/memory_limit.h"
 #include "trainer/optim/optim.h"
 #include "plan/rank_config.h"
-#include "trainer/choose_device.h"
+#include "trainer/choose.h"
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
 

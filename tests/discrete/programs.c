@@ -1,6 +1,6 @@
 /*
- * programs.c - what makes a program of tests/discrete differ from the product's. These functions replace those of
- * trainer/choose_device.c, which is not linked then, and -Wl,--wrap=comm_on_device redirects the calls of that one.
+ * programs.c - what makes a program of tests/discrete differ from the product's. -Wl,--wrap redirects the calls of
+ * choose_device and comm_on_device.
  *
  * With MUSTER_TEST_COLLECTIVES=late in the environment, a collective that is started only overwrites its result with
  * zeros, and runs in comm_wait: as late as NCCL may run it, after everything that was enqueued in between. A caller
@@ -11,7 +11,7 @@
 
 #include "tests/discrete/discrete.h"
 #include "plan/rank_config.h"
-#include "trainer/choose_device.h"
+#include "trainer/choose.h"
 #include "trainer/comm/comm_impl.h"
 
 struct comm *__real_comm_on_device(struct comm_fabric *fabric, struct comm *comm, enum comm_use use, int color, int key,
@@ -19,9 +19,11 @@ struct comm *__real_comm_on_device(struct comm_fabric *fabric, struct comm *comm
 struct comm *__wrap_comm_on_device(struct comm_fabric *fabric, struct comm *comm, enum comm_use use, int color, int key,
                                    struct error *err);
 
+struct device *__wrap_choose_device(enum device_choice choice, struct error *err);
+
 static struct device *device; /* the one that the program created last */
 
-struct device *choose_device(enum device_choice choice, struct error *err)
+struct device *__wrap_choose_device(enum device_choice choice, struct error *err)
 {
     (void)choice;
     device = device_open(&backend_discrete, 0, 0, err);

@@ -10,7 +10,7 @@
 
 #include "config.h"
 #include "tests/discrete/discrete.h"
-#include "trainer/choose_device.h"
+#include "trainer/choose.h"
 #include "trainer/comm/comm_impl.h"
 #ifdef HAVE_NCCL
 #include "trainer/comm/comm_nccl.h"

@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "tokenizer/tokenizer.h"
 #include "trainer/infer/inference.h"
-#include "trainer/choose_device.h"
+#include "trainer/choose.h"
 
 static const char usage[] =
     "usage: muster-generate [OPTION]... CHECKPOINT\n"

@@ -1,9 +1,17 @@
-/* choose_mesh.h - parallel.mesh = "auto" in the trainer (plan/auto.h). */
-#ifndef MUSTER_TRAINER_CHOOSE_MESH_H
-#define MUSTER_TRAINER_CHOOSE_MESH_H
+/* choose.h - what a job leaves to muster: device = "auto" and parallel.mesh = "auto" (plan/auto.h). */
+#ifndef MUSTER_TRAINER_CHOOSE_H
+#define MUSTER_TRAINER_CHOOSE_H
 
 #include "common/job.h"
+#include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
+
+/*
+ * Creates the device that a job requests. "auto" is a GPU if device_create finds one, else the CPU. A GPU that is
+ * present but unusable (any failure but CODE_CONFIG) is an error even then: a run on the CPU would be a hundred times
+ * slower than the user expects.
+ */
+struct device *choose_device(enum device_choice choice, struct error *err);
 
 /*
  * Gives the job, which was read from the file `name`, the keys of its mesh. The machine is parallel.machine, else that

@@ -1,5 +1,6 @@
-#include "trainer/choose_mesh.h"
+#include "trainer/choose.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,38 @@
 #include "common/memory_limit.h"
 #include "plan/auto.h"
 #include "plan/cluster.h"
-#include "trainer/choose_device.h"
+
+/* ---- the device ---- */
+
+/* This process's number on its node, as its launcher gives it; 0 without one. */
+static int local_number(void)
+{
+    static const char *const names[] = {"LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+
+        if (value && value[0])
+            return atoi(value) > 0 ? atoi(value) : 0;
+    }
+    return 0;
+}
+
+struct device *choose_device(enum device_choice choice, struct error *err)
+{
+    struct device *dev;
+    char gpu[32];
+
+    if (choice != DEVICE_CPU) {
+        snprintf(gpu, sizeof gpu, "cuda:%d", local_number());
+        dev = device_create(gpu, 0, err);
+        if (dev || choice == DEVICE_CUDA || err->code != CODE_CONFIG)
+            return dev;
+    }
+    return device_create("cpu", 0, err);
+}
+
+/* ---- the mesh ---- */
 
 /* The machine with this rank's GPU. */
 static int find_machine(const struct job *job, char *name, size_t size, struct error *err)
@@ -61,30 +93,19 @@ static int choose_keys(struct auto_choice *choice, const struct job *job, int ra
 /* The most ranks of a host. 0: ranks cannot communicate. */
 static int count_per_node(struct comm *world, struct error *err)
 {
-    int size = comm_size(world), most = 0;
-    float (*hosts)[2] = error_calloc((size_t)size, sizeof *hosts, err);
-    char host[256] = "";
     const char *node = getenv("SLURMD_NODENAME");
-    uint32_t sum;
+    char host[256] = "";
+    struct comm *ranks;
+    double most = 0;
 
-    if (!hosts)
-        return 0;
     gethostname(host, sizeof host - 1);
     node = node ? node : host;
-    sum = crc32c(0, node, strlen(node));
-    hosts[comm_rank(world)][0] = (float)(sum >> 16); /* each half is exact in a float */
-    hosts[comm_rank(world)][1] = (float)(sum & 0xffff);
-    comm_purpose(world, "hosts", NULL);
-    if (comm_all_gather(world, DTYPE_F32, hosts, 2, err) == 0)
-        for (int i = 0; i < size; i++) {
-            int count = 0;
-
-            for (int j = 0; j < size; j++)
-                count += hosts[i][0] == hosts[j][0] && hosts[i][1] == hosts[j][1];
-            most = count > most ? count : most;
-        }
-    free(hosts);
-    return most;
+    ranks = comm_split(world, (int)(crc32c(0, node, strlen(node)) & INT_MAX), comm_rank(world), err);
+    if (!ranks)
+        return 0;
+    most = comm_size(ranks);
+    comm_destroy(ranks);
+    return comm_max_f64(world, &most, 1, err) < 0 ? 0 : (int)most;
 }
 
 int choose_mesh(struct job *job, const char *name, struct comm *world, struct error *err)
