@@ -7,6 +7,7 @@
 #define MUSTER_TRAINER_RUN_H
 
 #include "trainer/engine.h"
+#include "trainer/nodes.h"
 #include "trainer/report/metrics.h"
 #include "trainer/saver.h"
 #include "trainer/watch/watchdog.h"
@@ -22,6 +23,7 @@ struct run {
     struct metrics_writer *metrics;  /* on rank 0; NULL elsewhere and without report.metrics */
     struct watchdog *watchdog;       /* NULL with one rank or report.hang_seconds = 0 */
     struct rank_location *locations; /* [world] where each rank runs */
+    struct nodes nodes;              /* which ranks share a node */
     bool *slow;                      /* [world] the stragglers of the last check */
     bool leader, terminal;
     double peak_flops; /* of all ranks together */

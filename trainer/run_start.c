@@ -62,13 +62,11 @@ static int compare_limit(const struct run *run, const float *mib, struct error *
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / MIB, wanted = 0;
     double limit = (double)memory_limit() / MIB;
     const char *host = run->locations[comm_rank(run->world)].host;
-    int ranks = 0;
+    int node = run->nodes.of[comm_rank(run->world)], ranks = run->nodes.locals[node];
 
     for (int rank = 0; rank < comm_size(run->world); rank++)
-        if (strcmp(run->locations[rank].host, host) == 0) {
+        if (run->nodes.of[rank] == node)
             wanted += mib[rank];
-            ranks++;
-        }
     if (wanted <= fmin(machine, limit))
         return 0;
     return error_set(err, CODE_CONFIG,
@@ -125,7 +123,7 @@ static struct part_of_host own_share(const struct run *run)
 static bool is_counted(const struct run *run, const struct part_of_host *shares, int rank)
 {
     for (int r = 0; r < rank; r++)
-        if (strcmp(run->locations[r].host, run->locations[rank].host) == 0 && shares[r].first == shares[rank].first &&
+        if (run->nodes.of[r] == run->nodes.of[rank] && shares[r].first == shares[rank].first &&
             shares[r].processors == shares[rank].processors)
             return true;
     return false;
@@ -139,15 +137,14 @@ static void check_threads(const struct run *run, const struct part_of_host *shar
 {
     float online = (float)sysconf(_SC_NPROCESSORS_ONLN), threads = 0, processors = 0, most = 0;
     const char *host = run->locations[0].host;
-    int ranks = 0;
+    int ranks = run->nodes.locals[0];
 
     for (int rank = 0; rank < comm_size(run->world); rank++)
-        if (strcmp(run->locations[rank].host, host) == 0) {
+        if (run->nodes.of[rank] == 0) {
             threads += shares[rank].threads;
             if (!is_counted(run, shares, rank))
                 processors += shares[rank].processors;
             most = fmaxf(most, shares[rank].threads);
-            ranks++;
         }
     processors = fminf(processors, online);
     if (threads <= processors || most <= 1)
@@ -387,38 +384,6 @@ static int find_validation(struct run *run, struct error *err)
     return comm_broadcast(run->world, &run->validation_due, sizeof run->validation_due, 0, err);
 }
 
-static void log_saver(void *arg, const char *line)
-{
-    const struct run *run = arg;
-    int rank = comm_rank(run->world);
-
-    if (run->leader) {
-        run_log(run, "%s", line);
-        return;
-    }
-    printf("rank %d on %s: %s\n", rank, run->locations[rank].host, line);
-    fflush(stdout);
-}
-
-static int prepare_save(void *arg, struct error *err)
-{
-    struct run *run = arg;
-
-    if (run_claim_check(run, err) < 0)
-        return -1;
-    if (run->metrics && metrics_sync(run->metrics, err) < 0)
-        run_log(run, "metrics may lack steps up to this checkpoint: %s", err->text);
-    return 0;
-}
-
-static int start_saver(struct run *run, struct error *err)
-{
-    const struct saver_events events = {.log = log_saver, .before_save = prepare_save, .arg = run};
-
-    run->saver = saver_create(run->engine, run->locations[0].host, sizeof *run->locations, &events, err);
-    return run->saver ? 0 : -1;
-}
-
 /* Fails on all ranks, naming the first rank whose number differs from rank 0's: it reads other files. */
 static int compare_ranks(const struct run *run, uint64_t own, enum exit_code code, const char *differs,
                          struct error *err)
@@ -503,7 +468,7 @@ int run_start(struct run *run, struct error *err)
     describe_run(run);
     if (run_tokenizer_start(run, err) < 0)
         return -1;
-    if (compare_threads(run, err) < 0 || start_saver(run, err) < 0 || restore_or_initialize(run, err) < 0 ||
+    if (compare_threads(run, err) < 0 || !(run->saver = saver_create(run, err)) || restore_or_initialize(run, err) < 0 ||
         saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 ||
         open_metrics(run, err) < 0 || find_validation(run, err) < 0)
         return -1;

@@ -119,7 +119,8 @@ int run_watch_start(struct run *run, struct error *err)
     _Static_assert(sizeof self % sizeof(float) == 0, "it is exchanged as floats");
     run->locations = run_gather(run, &self, sizeof self / sizeof(float), "hosts", err);
     run->slow = run->locations ? error_calloc((size_t)comm_size(run->world), sizeof *run->slow, err) : NULL;
-    if (!run->slow)
+    if (!run->slow ||
+        nodes_find(&run->nodes, run->locations->host, sizeof *run->locations, comm_size(run->world), err) < 0)
         return -1;
     if (!watched) {
         record_unlink(record);
@@ -140,10 +141,9 @@ void run_watch_stop(struct run *run)
     if (watchdog_stop(run->watchdog))
         recorder_stop();
     run->watchdog = NULL;
+    nodes_free(&run->nodes);
     free(run->locations);
     free(run->slow);
-    run->locations = NULL;
-    run->slow = NULL;
 }
 
 /* ---- stragglers ---- */

@@ -1,4 +1,4 @@
-/* save.c - a rank's shard in a save, and a save that is written directly to checkpoint.dir. */
+/* save.c - a rank's shard in a save: its copy into the stage, and a save that is written directly to checkpoint.dir. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/thread.h"
 #include "trainer/engine.h"
 
 enum { COMMIT_SECONDS = 60 }; /* how long a network filesystem may take to show other nodes' files */
@@ -79,8 +80,42 @@ int shard_save_create(struct engine *e, const struct ckpt_progress *snapshot, st
 
 void shard_save_destroy(struct shard_save *own)
 {
+    struct error ignored;
+
+    if (own->copying)
+        shard_save_wait(own, &ignored);
     free((void *)own->save.pieces);
     free((void *)own->save.sources);
+    *own = (struct shard_save){0};
+}
+
+static void *copy_shard(void *arg)
+{
+    struct shard_save *own = arg;
+
+    own->result = ckpt_stage_shard(own->stage, &own->save, &own->error);
+    atomic_store(&own->copied, true);
+    return NULL;
+}
+
+void shard_save_copy(struct shard_save *own, struct ckpt_stage *stage, bool in_thread)
+{
+    own->stage = stage;
+    own->copying = true;
+    atomic_store(&own->copied, false);
+    own->threaded = in_thread && thread_start(&own->thread, copy_shard, own) == 0;
+    if (!own->threaded)
+        copy_shard(own);
+}
+
+int shard_save_wait(struct shard_save *own, struct error *err)
+{
+    if (own->threaded)
+        pthread_join(own->thread, NULL);
+    own->copying = false;
+    if (own->result != 0)
+        *err = own->error;
+    return own->result;
 }
 
 /* All shards are written; a network filesystem may show them here a little later. */

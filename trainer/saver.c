@@ -21,7 +21,7 @@ enum {
 static void log_direct(struct saver *s, const struct error *why)
 {
     if (!s->direct_logged)
-        saver_log(s, "checkpoints are written directly to %s: %s", s->job->checkpoint.dir, why->text);
+        run_log(s->run, "checkpoints are written directly to %s: %s", s->job->checkpoint.dir, why->text);
     s->direct_logged = true;
 }
 
@@ -34,7 +34,7 @@ static void prune_old(struct saver *s)
         ckpt_prune(s->job->checkpoint.dir, s->job->checkpoint.keep, (uint64_t)s->job->checkpoint.keep_every, &err) == 0)
         return;
     if (!s->prune_logged)
-        saver_log(s, "removing old checkpoints failed: %s", err.text);
+        run_log(s->run, "removing old checkpoints failed: %s", err.text);
     s->prune_logged = true;
 }
 
@@ -53,9 +53,15 @@ static int check_directory(struct saver *s, struct error *err)
     return comm_agree(s->world, result, err);
 }
 
+/* This run must still own the directory, and its metrics must not be older than the checkpoint. */
 static int prepare_save(struct saver *s, struct error *err)
 {
-    return comm_agree(s->world, comm_rank(s->world) == 0 ? s->events.before_save(s->events.arg, err) : 0, err);
+    struct run *run = s->run;
+    int result = run_claim_check(run, err);
+
+    if (result == 0 && run->metrics && metrics_sync(run->metrics, err) < 0)
+        run_log(run, "metrics may lack steps up to this checkpoint: %s", err->text);
+    return comm_agree(s->world, result, err);
 }
 
 /* Saves the snapshot, or the present state where that is NULL. */
@@ -69,7 +75,7 @@ static int save_directly(struct saver *s, const struct ckpt_progress *snapshot, 
     s->last_save = s->committed = step;
     s->committed_at = clock_monotonic();
     s->staged_step = UINT64_MAX;
-    saver_log(s, "checkpoint of step %" PRIu64 " saved in %.2f s", step, clock_monotonic() - started);
+    run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s", step, clock_monotonic() - started);
     prune_old(s);
     if (comm_rank(s->world) == 0 && ckpt_list(s->job->checkpoint.dir, &steps, &count, NULL) == 0 && count > 0)
         saver_look_for_others(s, steps[0]);
@@ -110,7 +116,7 @@ static int begin_save(struct saver *s, struct error *err)
         shard_save_destroy(&s->shard_save);
         return fail_save(step, err);
     }
-    saver_stage_copy(s->stage, &s->shard_save.save, snapshot != NULL);
+    shard_save_copy(&s->shard_save, s->stage->handle, snapshot != NULL);
     s->waited = clock_monotonic() - started;
     return 0;
 }
@@ -118,7 +124,7 @@ static int begin_save(struct saver *s, struct error *err)
 /* 1 when the copies of all ranks are complete, 0 when not, -1. */
 static int copies_are_done(struct saver *s, struct error *err)
 {
-    double going_on = !saver_stage_copy_done(s->stage);
+    double going_on = !atomic_load(&s->shard_save.copied);
 
     comm_purpose(s->world, "copy status", "of a checkpoint");
     if (comm_max_f64(s->world, &going_on, 1, err) < 0)
@@ -129,7 +135,7 @@ static int copies_are_done(struct saver *s, struct error *err)
 /* 0: staged on every rank; 1: not possible, *err says why; -1. */
 static int end_copy(struct saver *s, struct error *err)
 {
-    int result = saver_stage_wait(s->stage, err);
+    int result = shard_save_wait(&s->shard_save, err);
     double worst = result < 0 ? 2 : result;
     struct error ignored;
 
@@ -138,7 +144,7 @@ static int end_copy(struct saver *s, struct error *err)
         return -1;
     if (worst == 0)
         return s->job->checkpoint.partner
-                   ? nodes_exchange(&s->nodes, s->stage->handle, &s->shard_save.save, s->world, err)
+                   ? nodes_exchange(&s->run->nodes, s->stage->handle, &s->shard_save.save, s->world, err)
                    : 0;
     if (s->stage->first)
         ckpt_stage_drop(s->stage->handle, s->shard_save.save.state.step, s->shard_save.attempt, "", &ignored);
@@ -165,7 +171,7 @@ static int end_save(struct saver *s, bool wait, struct error *err)
     double started = clock_monotonic();
     int result, over = 1;
 
-    if (!saver_stage_is_copying(s->stage))
+    if (!s->shard_save.copying)
         return 0;
     recorder_phase("saving a checkpoint");
     if (!wait && (over = copies_are_done(s, err)) <= 0) {
@@ -195,7 +201,7 @@ static int tolerate_failure(struct saver *s, int result, struct error *err)
         return 0;
     if (err->code != CODE_IO && err->code != CODE_DATA)
         return -1;
-    saver_log(s, "%s%s", err->text, s->ending ? "" : "; training goes on");
+    run_log(s->run, "%s%s", err->text, s->ending ? "" : "; training goes on");
     return 0;
 }
 
@@ -214,9 +220,9 @@ static int save_rest(struct saver *s, struct error *err)
  * epilog looks for too. The checksum is of the checkpoint directory, for runs without Slurm, and for several in one
  * job. The node, or what fits of its name, is part of it because tests run several nodes on one machine.
  */
-static int name_stage(struct saver *s, const char *host, char name[static NAME_SIZE], struct error *err)
+static int name_stage(struct saver *s, char name[static NAME_SIZE], struct error *err)
 {
-    const char *job = getenv("SLURM_JOB_ID");
+    const char *job = getenv("SLURM_JOB_ID"), *host = s->run->locations[comm_rank(s->world)].host;
     char path[4096];
     uint32_t where = 0;
 
@@ -245,7 +251,7 @@ static int do_without(struct saver *s, struct error *err)
 }
 
 /* The first rank of a node opens the stage and begins a run in it; then the node's other ranks open it. */
-static int open_stage(struct saver *s, const char *host, struct error *err)
+static int open_stage(struct saver *s, struct error *err)
 {
     int rank = comm_rank(s->world), cap = s->job->checkpoint.drain_mib;
     char name[NAME_SIZE], root[JOB_PATH_SIZE];
@@ -253,18 +259,18 @@ static int open_stage(struct saver *s, const char *host, struct error *err)
     struct ckpt_stage_config config = {
         .root = root,
         .job = name,
-        .local = s->nodes.locals[s->nodes.of[rank]],
+        .local = s->run->nodes.locals[s->run->nodes.of[rank]],
         .max_staged = s->job->checkpoint.staged,
         .keep = s->job->checkpoint.keep,
         .keep_every = (uint64_t)s->job->checkpoint.keep_every,
-        .first = s->nodes.local[rank] == 0,
+        .first = s->run->nodes.local[rank] == 0,
     };
 
     if (!seen)
-        saver_log(
-            s, "%s is not visible to slurmd; staged saves are lost if the job is killed. Set stage= (spank_muster(8))",
+        run_log(
+            s->run, "%s is not visible to slurmd; staged saves are lost if the job is killed. Set stage= (spank_muster(8))",
             root);
-    if (name_stage(s, host, name, err) < 0)
+    if (name_stage(s, name, err) < 0)
         return -1;
     if (config.first)
         s->stage = saver_stage_open(&config, cap, err);
@@ -276,35 +282,31 @@ static int open_stage(struct saver *s, const char *host, struct error *err)
 }
 
 /* 0 also if the run continues without a stage. */
-static int start_stage(struct saver *s, const char *hosts, size_t stride, struct error *err)
+static int start_stage(struct saver *s, struct error *err)
 {
-    int result;
+    int result = open_stage(s, err);
 
-    if (comm_agree(s->world, nodes_find(&s->nodes, hosts, stride, comm_size(s->world), err), err) < 0)
-        return -1;
-    result = open_stage(s, hosts + (size_t)comm_rank(s->world) * stride, err);
     if (result == 0)
         result = saver_wait_for_staged(s, err);
     if (result > 0)
-        saver_log(s,
+        run_log(s->run,
                   "saves that an earlier run staged are not drained yet; muster-ckptd tries again during training: %s",
                   err->text);
     return result >= 0 ? 0 : do_without(s, err);
 }
 
-struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, const struct saver_events *events,
-                           struct error *err)
+struct saver *saver_create(struct run *run, struct error *err)
 {
     struct saver *s = calloc(1, sizeof *s);
 
-    if (comm_agree(engine->world, s ? 0 : error_set(err, CODE_IO, "out of memory for saving"), err) < 0) {
+    if (comm_agree(run->world, s ? 0 : error_set(err, CODE_IO, "out of memory for saving"), err) < 0) {
         free(s);
         return NULL;
     }
-    *s = (struct saver){.engine = engine,
-                        .job = engine->job,
-                        .world = engine->world,
-                        .events = *events,
+    *s = (struct saver){.run = run,
+                        .engine = run->engine,
+                        .job = run->job,
+                        .world = run->world,
                         .committed_at = clock_monotonic(),
                         .named = UINT64_MAX,
                         .dropped = UINT64_MAX,
@@ -313,7 +315,7 @@ struct saver *saver_create(struct engine *engine, const char *hosts, size_t stri
                         .staged_step = UINT64_MAX,
                         .committed = UINT64_MAX};
     recorder_phase("draining saves of an earlier run");
-    if (!s->job->checkpoint.dir[0] || !s->job->checkpoint.stage[0] || start_stage(s, hosts, stride, err) == 0)
+    if (!s->job->checkpoint.dir[0] || !s->job->checkpoint.stage[0] || start_stage(s, err) == 0)
         return s;
     saver_destroy(s);
     return NULL;
@@ -363,7 +365,7 @@ static int try_make_room(struct saver *s, bool *proceed, struct error *err)
     if (saver_make_room(s, false, proceed, err) < 0)
         return -1;
     if (!*proceed && !s->put_off)
-        saver_log(s, "the checkpoint due at step %" PRIu64 " waits until an earlier one is drained", s->engine->step);
+        run_log(s->run, "the checkpoint due at step %" PRIu64 " waits until an earlier one is drained", s->engine->step);
     s->put_off = !*proceed;
     return 0;
 }
@@ -455,14 +457,9 @@ uint64_t saver_committed(const struct saver *s)
 
 void saver_destroy(struct saver *s)
 {
-    bool copying;
-
     if (!s)
         return;
-    copying = saver_stage_is_copying(s->stage);
+    shard_save_destroy(&s->shard_save);
     close_stage(s, 0);
-    if (copying)
-        shard_save_destroy(&s->shard_save);
-    nodes_free(&s->nodes);
     free(s);
 }

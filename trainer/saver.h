@@ -25,27 +25,21 @@
 #ifndef MUSTER_TRAINER_SAVER_H
 #define MUSTER_TRAINER_SAVER_H
 
-#include "trainer/engine.h"
+#include <stdbool.h>
+#include <stdint.h>
 
+#include "common/error.h"
+
+struct run;
 struct saver;
-
-struct saver_events {
-    /* Called on rank 0, and for what happens on one node on that node's first rank. */
-    void (*log)(void *arg, const char *line);
-    /* Called on rank 0. Syncs files that must not be older than the checkpoint. -1: this save fails. Unless the code is
-     * CODE_IO or CODE_DATA, the run ends. */
-    int (*before_save)(void *arg, struct error *err);
-    void *arg;
-};
 
 /*
  * Open the stage of this node. What an earlier run has staged completely is drained and committed before this returns,
- * unless checkpoint.dir fails for checkpoint.last_seconds. hosts: the host of rank r is at hosts + r * stride. NULL
- * with CODE_IO when memory is short, with CODE_CONFIG when another release of muster has staged something in a format
- * that this one does not know. A stage that cannot be used is only logged.
+ * unless checkpoint.dir fails for checkpoint.last_seconds. NULL with CODE_IO when memory is short, with CODE_CONFIG
+ * when another release of muster has staged something in a format that this one does not know. A stage that cannot be
+ * used is only logged. The run (run.h) is borrowed; its engine has been created.
  */
-struct saver *saver_create(struct engine *engine, const char *hosts, size_t stride, const struct saver_events *events,
-                           struct error *err);
+struct saver *saver_create(struct run *run, struct error *err);
 
 /*
  * Where checkpoint.every is set, take the memory that saves will be staged in, so that the first save is as fast as the

@@ -32,31 +32,22 @@ enum {
 
 #define POLL_SECONDS 0.02
 
-static void log_line(struct saver *s, const char *format, va_list args)
+/* Logs what happens on one node, of which this is the first rank. */
+static void log_of_node(struct saver *s, const char *format, ...)
 {
+    int rank = comm_rank(s->world);
     char line[LINE_SIZE];
+    va_list args;
 
+    va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
-    s->events.log(s->events.arg, line);
-}
-
-void saver_log(struct saver *s, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    if (comm_rank(s->world) == 0)
-        log_line(s, format, args);
     va_end(args);
-}
-
-void saver_log_node(struct saver *s, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    log_line(s, format, args);
-    va_end(args);
+    if (rank == 0) {
+        run_log(s->run, "%s", line);
+        return;
+    }
+    printf("rank %d on %s: %s\n", rank, s->run->locations[rank].host, line);
+    fflush(stdout);
 }
 
 /* ---- the stage, and muster-ckptd --------------------------------------------------------------------------------- */
@@ -109,11 +100,11 @@ static double count_silent(struct saver_stage *s)
 }
 
 /* Ours, or one of an earlier run, which has the stage in its command line. */
-static void kill_drainer(struct saver_stage *s)
+static void kill_drainer(struct saver_stage *s, bool copying)
 {
     const char *stage = ckpt_stage_directory(s->handle);
     char path[64], words[8192];
-    int pid = is_running(s) ? s->pid : saver_stage_is_copying(s) ? 0 : ckpt_stage_drainer(s->handle);
+    int pid = is_running(s) ? s->pid : copying ? 0 : ckpt_stage_drainer(s->handle);
     FILE *file;
     size_t length;
 
@@ -139,8 +130,8 @@ static void supervise_ckptd(struct saver *saver, struct saver_stage *s)
         return;
     if (count_silent(s) >= s->kill_at) {
         s->kill_at = s->silent + SILENT_SECONDS;
-        kill_drainer(s);
-        saver_log_node(saver, CKPTD " made no progress for %.0f s and is restarted", s->silent);
+        kill_drainer(s, saver->shard_save.copying);
+        log_of_node(saver, CKPTD " made no progress for %.0f s and is restarted", s->silent);
         return;
     }
     if (is_drained(s))
@@ -151,7 +142,7 @@ static void supervise_ckptd(struct saver *saver, struct saver_stage *s)
         return;
     s->restarts++;
     s->restarted = clock_monotonic();
-    saver_log_node(saver, "%s", start_ckptd(s, &err) < 0 ? err.text : CKPTD " had ended and was restarted");
+    log_of_node(saver, "%s", start_ckptd(s, &err) < 0 ? err.text : CKPTD " had ended and was restarted");
 }
 
 struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err)
@@ -175,12 +166,9 @@ struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int
 void saver_stage_close(struct saver_stage *s, double seconds)
 {
     double end = clock_monotonic() + seconds;
-    struct error ignored;
 
     if (!s)
         return;
-    if (s->save)
-        saver_stage_wait(s, &ignored);
     ckpt_stage_destroy(s->handle);
     while (is_running(s) && clock_monotonic() < end)
         clock_sleep(0.01);
@@ -194,7 +182,7 @@ void saver_look_for_others(struct saver *s, uint64_t newest)
     /* Until this run has saved, any commit there comes from the run before it. */
     if (s->others_logged || s->last_save == UINT64_MAX || newest <= s->engine->step)
         return;
-    saver_log(s,
+    run_log(s->run,
               "%s has a checkpoint of step %" PRIu64 ", and this run is at step %" PRIu64
               ". Another job saves there, and each removes the other's checkpoints: stop one of them. (Or a lost node "
               "of an earlier run committed late.)",
@@ -209,18 +197,18 @@ static void report_end(struct saver *s, const struct ckpt_save_status *news)
         s->committed = news->step;
         s->committed_at = clock_monotonic();
         if (news->step == s->staged_step)
-            saver_log(s, "checkpoint of step %" PRIu64 " saved in %.2f s, of which training waited %.3f s", news->step,
+            run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s, of which training waited %.3f s", news->step,
                       news->ended - news->started, s->waited);
         else
-            saver_log(s, "checkpoint of step %" PRIu64 " saved in %.2f s", news->step, news->ended - news->started);
+            run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s", news->step, news->ended - news->started);
         saver_look_for_others(s, news->newest);
         break;
     case CKPT_SUPERSEDED:
-        saver_log(s, "checkpoint of step %" PRIu64 " was superseded by a newer one", news->step);
+        run_log(s->run, "checkpoint of step %" PRIu64 " was superseded by a newer one", news->step);
         saver_look_for_others(s, news->newest);
         break;
     default:
-        saver_log(s, "checkpoint of step %" PRIu64 " failed: %s%s", news->step, news->reason,
+        run_log(s->run, "checkpoint of step %" PRIu64 " failed: %s%s", news->step, news->reason,
                   s->ending ? "" : "; training goes on");
         break;
     }
@@ -234,7 +222,7 @@ void saver_poll(struct saver *s)
     if (!s->stage)
         return;
     supervise_ckptd(s, s->stage);
-    if (saver_stage_is_copying(s->stage)) /* its commit is logged when it is known how long training waited */
+    if (s->shard_save.copying) /* its commit is logged when it is known how long training waited */
         return;
     while (comm_rank(s->world) == 0 && ckpt_stage_poll(s->stage->handle, &news, &err) > 0)
         report_end(s, &news);
@@ -252,7 +240,7 @@ static void log_uncommitted(struct saver *s, const char *why)
     s->uncommitted_logged = now;
     if (last != UINT64_MAX)
         snprintf(since, sizeof since, "since step %" PRIu64 ",", last);
-    saver_log(s, "no checkpoint was committed %s %.0f s ago: %s", since, age,
+    run_log(s->run, "no checkpoint was committed %s %.0f s ago: %s", since, age,
               *why ? why : "earlier saves are still being drained");
 }
 
@@ -283,8 +271,8 @@ static void drop_step(struct saver *s, uint64_t step, const char *why)
 
     s->dropped = step;
     if (s->stage->first && ckpt_stage_drop(s->stage->handle, step, NULL, "a newer save needs its memory", &err) < 0)
-        saver_log_node(s, "%s", err.text);
-    saver_log(s, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s", step,
+        log_of_node(s, "%s", err.text);
+    run_log(s->run, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s", step,
               s->engine->step, *why ? why : "the run stops");
 }
 

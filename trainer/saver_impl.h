@@ -5,20 +5,14 @@
 #ifndef MUSTER_TRAINER_SAVER_IMPL_H
 #define MUSTER_TRAINER_SAVER_IMPL_H
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/types.h>
 
-#include "trainer/nodes.h"
-#include "trainer/saver.h"
+#include "trainer/run.h"
 
 /* ---- this rank and its node's stage; nothing here communicates with other ranks ---------------------------------- */
 
-/*
- * The node's stage, into which the rank's shard is copied (ckpt_stage_shard). The node's first rank also runs the
- * muster-ckptd(8) that drains it. While a copy is under way, only ckpt_stage_directory, ckpt_stage_has_drainer and
- * ckpt_stage_updated may be called (ckpt/stage/stage.h), and the struct is not to be moved.
- */
+/* The node's stage, into which the rank's shard is copied. The node's first rank also runs the muster-ckptd(8) that
+ * drains it. */
 struct saver_stage {
     struct ckpt_stage *handle;
     bool first; /* of the node's ranks */
@@ -29,27 +23,7 @@ struct saver_stage {
     double restarted;
     double sign, looked;    /* its last sign that it moves, and clock_monotonic when that was looked for */
     double silent, kill_at; /* seconds without a new sign, and when it is killed for that */
-    /* the copy */
-    const struct ckpt_save *save; /* borrowed; NULL: none is under way */
-    bool threaded;
-    pthread_t thread;
-    atomic_bool done;
-    int result;
-    struct error error;
 };
-
-/* saver_copy.c */
-
-/*
- * Copy a shard into the stage (ckpt_stage_shard). in_thread: in a thread with all signals blocked. Otherwise, or if no
- * thread can be started, the copy is complete on return.
- */
-void saver_stage_copy(struct saver_stage *stage, const struct ckpt_save *save, bool in_thread);
-bool saver_stage_is_copying(const struct saver_stage *stage); /* false for NULL */
-bool saver_stage_copy_done(const struct saver_stage *stage);  /* true if saver_stage_wait returns at once */
-
-/* Wait for the copy. Returns what ckpt_stage_shard returned, with its *err. */
-int saver_stage_wait(struct saver_stage *stage, struct error *err);
 
 /* saver_drain.c */
 
@@ -60,19 +34,18 @@ int saver_stage_wait(struct saver_stage *stage, struct error *err);
 struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err);
 
 /*
- * This rank stages no more. Waits for the copy under way, and, up to so many seconds, until muster-ckptd has drained
- * what is left, removed the stage, and ended. Then frees the struct. NULL does nothing.
+ * This rank stages no more, and no copy is under way. Waits, up to so many seconds, until muster-ckptd has drained what
+ * is left, removed the stage, and ended. Then frees the struct. NULL does nothing.
  */
 void saver_stage_close(struct saver_stage *stage, double seconds);
 
 /* ---- saver.c ----------------------------------------------------------------------------------------------------- */
 
 struct saver {
-    struct engine *engine;
+    struct run *run;
+    struct engine *engine; /* it, the job and the world are the run's */
     const struct job *job;
     struct comm *world;
-    struct saver_events events;
-    struct nodes nodes;
     struct saver_stage *stage; /* NULL: saves are written directly to checkpoint.dir */
     /* The save that is due or under way. has_snapshot is false while a copy is under way. */
     bool due;                /* since a step that is a multiple of checkpoint.every */
@@ -95,10 +68,6 @@ struct saver {
 };
 
 /* ---- saver_drain.c: staged saves until they are committed -------------------------------------------------------- */
-
-/* A line of the log. saver_log prints on rank 0 only; saver_log_node on the rank that calls it, the first of a node. */
-void saver_log(struct saver *saver, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void saver_log_node(struct saver *saver, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Log if another job saves in this run's directory: the newest checkpoint there is of a step that this run has not
  * reached; they remove each other's. */

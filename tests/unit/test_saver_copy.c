@@ -1,6 +1,6 @@
 /* A shard copied into the stage in a thread: what is drained is what would have been at once; and what failed is told.
  */
-#include "trainer/saver_impl.h"
+#include "trainer/engine.h"
 
 #include "tests/unit/ckpt_stage_world.h"
 
@@ -15,14 +15,11 @@
 
 static uint64_t seed = 4711;
 
-static void start(struct saver_stage *stage, struct node *node, uint64_t step, const char *attempt, bool beside)
+static void start(struct shard_save *own, struct node *node, uint64_t step, const char *attempt, bool beside)
 {
-    static struct ckpt_save save;
-
-    save = world_save(node->world, node->topology, 0, node->target, step, attempt);
-    stage->handle = node->stage;
-    saver_stage_copy(stage, &save, beside);
-    assert_true(saver_stage_is_copying(stage));
+    own->save = world_save(node->world, node->topology, 0, node->target, step, attempt);
+    shard_save_copy(own, node->stage, beside);
+    assert_true(own->copying);
 }
 
 static volatile sig_atomic_t interrupted;
@@ -37,18 +34,18 @@ static void interrupt(int number)
 }
 
 /* What a trainer does meanwhile: looks after its drainer, asks whether the copy is over, and is told to stop. */
-static void train_beside(const struct saver_stage *stage, struct node *node)
+static void train_beside(const struct shard_save *own, struct node *node)
 {
     do {
         assert_false(ckpt_stage_has_drainer(node->stage));
         assert_non_null(strstr(ckpt_stage_directory(node->stage), node->root));
         kill(getpid(), SIGUSR1);
-    } while (!saver_stage_copy_done(stage));
+    } while (!atomic_load(&own->copied));
 }
 
 static void beside_is_as_at_once(void **state)
 {
-    struct saver_stage stage = {0};
+    struct shard_save own = {0};
     struct world world;
     struct node node;
     struct error err;
@@ -59,12 +56,12 @@ static void beside_is_as_at_once(void **state)
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     for (uint64_t step = 1; step <= 10; step++) {
-        start(&stage, &node, step, "a", step % 3 != 0);
+        start(&own, &node, step, "a", step % 3 != 0);
         if (step % 3 == 0)
-            assert_true(saver_stage_copy_done(&stage));
-        train_beside(&stage, &node);
-        assert_int_equal(saver_stage_wait(&stage, &err), 0);
-        assert_false(saver_stage_is_copying(&stage));
+            assert_true(atomic_load(&own.copied));
+        train_beside(&own, &node);
+        assert_int_equal(shard_save_wait(&own, &err), 0);
+        assert_false(own.copying);
         assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
         world_expect(&world, node.topology, node.target, step);
     }
@@ -76,7 +73,7 @@ static void beside_is_as_at_once(void **state)
 /* Nobody asked whether it is over: waiting for it is enough. */
 static void waiting_is_enough(void **state)
 {
-    struct saver_stage stage = {0};
+    struct shard_save own = {0};
     struct world world;
     struct node node;
     struct error err;
@@ -85,8 +82,8 @@ static void waiting_is_enough(void **state)
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     for (uint64_t step = 1; step <= 2; step++) {
-        start(&stage, &node, step, "a", true);
-        assert_int_equal(saver_stage_wait(&stage, &err), 0);
+        start(&own, &node, step, "a", true);
+        assert_int_equal(shard_save_wait(&own, &err), 0);
     }
     assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 1);
@@ -97,7 +94,7 @@ static void waiting_is_enough(void **state)
 static void failures_are_told(void **state)
 {
     struct rlimit before, small = {100000, RLIM_INFINITY};
-    struct saver_stage stage = {0};
+    struct shard_save own = {0};
     struct world world;
     struct node node;
     struct error err = {0};
@@ -109,20 +106,20 @@ static void failures_are_told(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small.rlim_max = before.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    start(&stage, &node, 1, "a", true);
-    assert_int_equal(saver_stage_wait(&stage, &err), 1);
+    start(&own, &node, 1, "a", true);
+    assert_int_equal(shard_save_wait(&own, &err), 1);
     assert_int_equal(err.code, CODE_IO);
     assert_non_null(strstr(err.text, node.root));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(ckpt_stage_drop(node.stage, 1, "a", "", &err), 0);
 
     err = (struct error){0};
-    start(&stage, &node, 2, "not a name", true); /* which is not for want of room */
-    assert_int_equal(saver_stage_wait(&stage, &err), -1);
+    start(&own, &node, 2, "not a name", true); /* which is not for want of room */
+    assert_int_equal(shard_save_wait(&own, &err), -1);
     assert_int_equal(err.code, CODE_INTERNAL);
 
-    start(&stage, &node, 3, "b", true); /* and the next is none the worse for it */
-    assert_int_equal(saver_stage_wait(&stage, &err), 0);
+    start(&own, &node, 3, "b", true); /* and the next is none the worse for it */
+    assert_int_equal(shard_save_wait(&own, &err), 0);
     assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 3);
     node_destroy(&node);
