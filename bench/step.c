@@ -157,8 +157,9 @@ static void print_head(const struct bench *b, double flops)
 
     printf("%s, batch %d x %d, %s\n", b->options.preset, b->job.batch.global_batch, b->job.model.seq_length,
            device_describe(e->dev));
-    printf("dp %d x tp %d x pp %d, ZeRO-%d; %" PRIu64 " parameters, %.3f TFLOP a step (PaLM's count)\n\n", e->config.mesh.dp,
-           e->config.mesh.tp, e->config.mesh.pp, b->job.parallel.zero, model_parameters(&b->job.model), flops * 1e-12);
+    printf("dp %d x tp %d x pp %d, ZeRO-%d; %" PRIu64 " parameters, %.3f TFLOP a step (PaLM's count)\n\n",
+           e->config.mesh.dp, e->config.mesh.tp, e->config.mesh.pp, b->job.parallel.zero,
+           model_parameters(&b->job.model), flops * 1e-12);
     printf("%5s %9s %10s %12s %10s\n", "step", "seconds", "tokens/s", "GFLOP/s", "loss");
 }
 

@@ -234,8 +234,8 @@ static int check_job(struct engine *e, const struct ckpt *ckpt, struct error *er
 }
 
 /*
- * Rank 0 has `bytes` bytes at *data, unless its `result` is -1. The other ranks get a malloc'ed copy, with a zero behind
- * it. Collective.
+ * Rank 0 has `bytes` bytes at *data, unless its `result` is -1. The other ranks get a malloc'ed copy, with a zero
+ * behind it. Collective.
  */
 static int share_bytes(struct engine *e, int result, void **data, size_t *bytes, struct error *err)
 {
@@ -283,8 +283,8 @@ static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *m
     zero_clear(e->zero);
     device_wait(e->dev);
     /* All in one call: the checkpoint then reads and verifies each of its blocks once. */
-    result = ckpt_read_together(ckpt, node, e->units->tensors, e->units->ntensors, zero_kinds,
-                                ZERO_KINDS, pieces, npieces, addresses, err);
+    result = ckpt_read_together(ckpt, node, e->units->tensors, e->units->ntensors, zero_kinds, ZERO_KINDS, pieces,
+                                npieces, addresses, err);
 out:
     free(pieces);
     free(addresses);

@@ -468,9 +468,9 @@ int run_start(struct run *run, struct error *err)
     describe_run(run);
     if (run_tokenizer_start(run, err) < 0)
         return -1;
-    if (compare_threads(run, err) < 0 || !(run->saver = saver_create(run, err)) || restore_or_initialize(run, err) < 0 ||
-        saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 ||
-        open_metrics(run, err) < 0 || find_validation(run, err) < 0)
+    if (compare_threads(run, err) < 0 || !(run->saver = saver_create(run, err)) ||
+        restore_or_initialize(run, err) < 0 || saver_reserve(run->saver, run->resumed, err) < 0 ||
+        run_data_start(run, err) < 0 || open_metrics(run, err) < 0 || find_validation(run, err) < 0)
         return -1;
     recorder_phase(NULL);
     return 0;

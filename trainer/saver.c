@@ -267,9 +267,9 @@ static int open_stage(struct saver *s, struct error *err)
     };
 
     if (!seen)
-        run_log(
-            s->run, "%s is not visible to slurmd; staged saves are lost if the job is killed. Set stage= (spank_muster(8))",
-            root);
+        run_log(s->run,
+                "%s is not visible to slurmd; staged saves are lost if the job is killed. Set stage= (spank_muster(8))",
+                root);
     if (name_stage(s, name, err) < 0)
         return -1;
     if (config.first)
@@ -290,8 +290,8 @@ static int start_stage(struct saver *s, struct error *err)
         result = saver_wait_for_staged(s, err);
     if (result > 0)
         run_log(s->run,
-                  "saves that an earlier run staged are not drained yet; muster-ckptd tries again during training: %s",
-                  err->text);
+                "saves that an earlier run staged are not drained yet; muster-ckptd tries again during training: %s",
+                err->text);
     return result >= 0 ? 0 : do_without(s, err);
 }
 
@@ -365,7 +365,8 @@ static int try_make_room(struct saver *s, bool *proceed, struct error *err)
     if (saver_make_room(s, false, proceed, err) < 0)
         return -1;
     if (!*proceed && !s->put_off)
-        run_log(s->run, "the checkpoint due at step %" PRIu64 " waits until an earlier one is drained", s->engine->step);
+        run_log(s->run, "the checkpoint due at step %" PRIu64 " waits until an earlier one is drained",
+                s->engine->step);
     s->put_off = !*proceed;
     return 0;
 }

@@ -183,10 +183,10 @@ void saver_look_for_others(struct saver *s, uint64_t newest)
     if (s->others_logged || s->last_save == UINT64_MAX || newest <= s->engine->step)
         return;
     run_log(s->run,
-              "%s has a checkpoint of step %" PRIu64 ", and this run is at step %" PRIu64
-              ". Another job saves there, and each removes the other's checkpoints: stop one of them. (Or a lost node "
-              "of an earlier run committed late.)",
-              s->job->checkpoint.dir, newest, s->engine->step);
+            "%s has a checkpoint of step %" PRIu64 ", and this run is at step %" PRIu64
+            ". Another job saves there, and each removes the other's checkpoints: stop one of them. (Or a lost node "
+            "of an earlier run committed late.)",
+            s->job->checkpoint.dir, newest, s->engine->step);
     s->others_logged = true;
 }
 
@@ -197,8 +197,8 @@ static void report_end(struct saver *s, const struct ckpt_save_status *news)
         s->committed = news->step;
         s->committed_at = clock_monotonic();
         if (news->step == s->staged_step)
-            run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s, of which training waited %.3f s", news->step,
-                      news->ended - news->started, s->waited);
+            run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s, of which training waited %.3f s",
+                    news->step, news->ended - news->started, s->waited);
         else
             run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s", news->step, news->ended - news->started);
         saver_look_for_others(s, news->newest);
@@ -209,7 +209,7 @@ static void report_end(struct saver *s, const struct ckpt_save_status *news)
         break;
     default:
         run_log(s->run, "checkpoint of step %" PRIu64 " failed: %s%s", news->step, news->reason,
-                  s->ending ? "" : "; training goes on");
+                s->ending ? "" : "; training goes on");
         break;
     }
 }
@@ -241,7 +241,7 @@ static void log_uncommitted(struct saver *s, const char *why)
     if (last != UINT64_MAX)
         snprintf(since, sizeof since, "since step %" PRIu64 ",", last);
     run_log(s->run, "no checkpoint was committed %s %.0f s ago: %s", since, age,
-              *why ? why : "earlier saves are still being drained");
+            *why ? why : "earlier saves are still being drained");
 }
 
 /* Gives all ranks the reason of the lowest rank that has one: 1, 0 if none has one, -1. */
@@ -273,7 +273,7 @@ static void drop_step(struct saver *s, uint64_t step, const char *why)
     if (s->stage->first && ckpt_stage_drop(s->stage->handle, step, NULL, "a newer save needs its memory", &err) < 0)
         log_of_node(s, "%s", err.text);
     run_log(s->run, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s", step,
-              s->engine->step, *why ? why : "the run stops");
+            s->engine->step, *why ? why : "the run stops");
 }
 
 /* One round of saver_make_room. */

@@ -9,7 +9,7 @@
 
 #include "trainer/run.h"
 
-/* ---- this rank and its node's stage; nothing here communicates with other ranks ---------------------------------- */
+/* ---- saver_drain.c: this rank and its node's stage; nothing here communicates with other ranks ------------------ */
 
 /* The node's stage, into which the rank's shard is copied. The node's first rank also runs the muster-ckptd(8) that
  * drains it. */
@@ -24,8 +24,6 @@ struct saver_stage {
     double sign, looked;    /* its last sign that it moves, and clock_monotonic when that was looked for */
     double silent, kill_at; /* seconds without a new sign, and when it is killed for that */
 };
-
-/* saver_drain.c */
 
 /*
  * Open the node's stage; with config->first, also start muster-ckptd: the one beside this program, else the one in

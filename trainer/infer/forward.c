@@ -45,7 +45,9 @@ static int check_memory(const struct forward_pass *f, size_t activations, struct
 {
     /* Of the host: what the machine and this process's control groups have left. */
     uint64_t machine = memory_available(), group = memory_limit_left();
-    uint64_t unused = f->context.sizes.discrete ? device_bytes_unused(f->context.dev) : machine < group ? machine : group;
+    uint64_t unused = f->context.sizes.discrete ? device_bytes_unused(f->context.dev)
+                      : machine < group         ? machine
+                                                : group;
     size_t parameters = 0;
 
     for (int i = 0; i < f->units->nunits; i++)
