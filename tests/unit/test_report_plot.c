@@ -253,25 +253,6 @@ static void labels_never_overlap(void **state)
     free(run);
 }
 
-/* ---- the chart of characters ---- */
-
-static void chart_draws_a_falling_line(void **state)
-{
-    const struct metrics_step steps[] = {
-        {.step = 1, .loss = 4}, {.step = 2, .loss = 3}, {.step = 3, .loss = 2}, {.step = 4, .loss = 1}};
-    char *text = NULL;
-    size_t length = 0;
-    FILE *out = open_memstream(&text, &length);
-
-    (void)state;
-    assert_non_null(out);
-    summary_chart(out, steps, 4, 4, 4, false);
-    fclose(out);
-    assert_string_equal(text, "          4 |*   \n            | *  \n            |  * \n          1 |   *\n"
-                              "            +----\n             1  4\n");
-    free(text);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,7 +264,6 @@ int main(void)
         cmocka_unit_test(axes_have_the_expected_ticks),
         cmocka_unit_test(axes_take_degenerate_ranges),
         cmocka_unit_test(labels_never_overlap),
-        cmocka_unit_test(chart_draws_a_falling_line),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -210,18 +210,15 @@ static int run_compare(int argc, char **argv, struct error *err)
 
 static int run_summary(int argc, char **argv, struct error *err)
 {
-    struct terminal terminal = terminal_inspect(STDOUT_FILENO);
-    struct summary summary = {.columns = terminal.columns, .utf8 = terminal.utf8};
     struct metrics_step *steps;
+    size_t count;
     int result = read_options(&(const struct option_row){0}, argc, argv, 1);
 
     if (result >= 0)
         return result;
-    if (read_metrics(argv[optind], &steps, &summary.count, err) < 0)
+    if (read_metrics(argv[optind], &steps, &count, err) < 0)
         return -1;
-    summary.name = argv[optind];
-    summary.steps = steps;
-    result = summary_print(stdout, &summary, err);
+    result = summary_print(stdout, argv[optind], steps, count, err);
     free(steps);
     return result;
 }

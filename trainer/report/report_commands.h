@@ -67,16 +67,8 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err);
 
 /* What happened in a run: losses, speed and meshes on one screen; and the losses of two runs compared. */
 
-struct summary {
-    const char *name; /* the heading */
-    const struct metrics_step *steps;
-    size_t count;
-    int columns; /* of the screen */
-    bool utf8;
-};
-
-/* Fails with CODE_DATA if there is no step, CODE_IO if memory or the stream fails. */
-int summary_print(FILE *out, const struct summary *summary, struct error *err);
+/* `name` is the heading. CODE_DATA if there is no step, CODE_IO without memory; the caller checks the stream. */
+int summary_print(FILE *out, const char *name, const struct metrics_step *steps, size_t count, struct error *err);
 
 /* A part of a run on one mesh. */
 struct run_segment {
@@ -93,21 +85,6 @@ int segments_make(const struct metrics_step *steps, size_t count, struct run_seg
                   struct error *err);
 
 bool segments_same_mesh(const struct metrics_step *a, const struct metrics_step *b);
-
-enum { SUMMARY_CHART_MOST = 200 };
-
-/*
- * The loss drawn with characters, as Braille dots, eight a character, with utf8. width and height are those of the
- * drawing in characters, without the labels, and at most SUMMARY_CHART_MOST. Prints nothing if no loss is finite.
- *
- *     10.92 | *
- *           |  **
- *           |    ****
- *      4.31 |        *****
- *           +--------------
- *            1          200
- */
-void summary_chart(FILE *out, const struct metrics_step *steps, size_t count, int width, int height, bool utf8);
 
 /* ---- two runs, step by step ---- */
 

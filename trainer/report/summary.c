@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "trainer/report/progress.h"
 
@@ -160,145 +159,24 @@ static void print_segments(FILE *out, const struct run_segment *segments, size_t
     }
 }
 
-int summary_print(FILE *out, const struct summary *summary, struct error *err)
+int summary_print(FILE *out, const char *name, const struct metrics_step *steps, size_t count, struct error *err)
 {
-    int width = summary->columns < 36 ? 20 : summary->columns > 116 ? 100 : summary->columns - 16;
     struct run_segment *segments, all;
     struct totals totals;
     size_t nsegments;
 
-    if (!summary->count)
-        return error_set(err, CODE_DATA, "%s: no step yet", summary->name);
-    if (segments_make(summary->steps, summary->count, &segments, &nsegments, err) < 0)
+    if (!count)
+        return error_set(err, CODE_DATA, "%s: no step yet", name);
+    if (segments_make(steps, count, &segments, &nsegments, err) < 0)
         return -1;
-    totals = gather_values(summary->steps, summary->count);
-    all = measure_steps(summary->steps, summary->count);
-    fprintf(out, "%s\n", summary->name);
+    totals = gather_values(steps, count);
+    all = measure_steps(steps, count);
+    fprintf(out, "%s\n", name);
     print_results(out, &all, &totals);
     print_speed(out, &all);
     print_segments(out, segments, nsegments);
     free(segments);
-    fprintf(out, "\n  loss\n");
-    summary_chart(out, summary->steps, summary->count, width, 10, summary->utf8);
-    return ferror(out) ? error_errno(err, CODE_IO, "cannot print the summary") : 0;
-}
-
-/* ---- the chart ---- */
-
-/* A Braille character is 2 dots wide and 4 high. Without UTF-8 a character is one dot. */
-enum { DOTS_X = 2, DOTS_Y = 4 };
-
-struct canvas {
-    int columns, rows; /* in dots */
-    double x_lo, x_hi, y_lo, y_hi;
-    double top[SUMMARY_CHART_MOST * DOTS_X],
-        bottom[SUMMARY_CHART_MOST * DOTS_X]; /* the curve's extremes in each column */
-};
-
-static double scale_part(double value, double lo, double hi)
-{
-    return hi > lo ? (value / 2 - lo / 2) / (hi / 2 - lo / 2) : 0.5; /* halves: hi - lo may overflow */
-}
-
-static bool measure_chart(struct canvas *canvas, const struct metrics_step *steps, size_t count)
-{
-    canvas->x_lo = canvas->y_lo = INFINITY;
-    canvas->x_hi = canvas->y_hi = -INFINITY;
-    for (size_t i = 0; i < count; i++) {
-        if (!isfinite(steps[i].loss))
-            continue;
-        canvas->x_lo = fmin(canvas->x_lo, (double)steps[i].step);
-        canvas->x_hi = fmax(canvas->x_hi, (double)steps[i].step);
-        canvas->y_lo = fmin(canvas->y_lo, steps[i].loss);
-        canvas->y_hi = fmax(canvas->y_hi, steps[i].loss);
-    }
-    return isfinite(canvas->x_lo);
-}
-
-static void collect_rows(struct canvas *canvas, const struct metrics_step *steps, size_t count)
-{
-    for (int i = 0; i < canvas->columns; i++)
-        canvas->top[i] = canvas->bottom[i] = NAN;
-    for (size_t i = 0; i < count; i++) {
-        int column;
-
-        if (!isfinite(steps[i].loss))
-            continue;
-        column = (int)lround(scale_part((double)steps[i].step, canvas->x_lo, canvas->x_hi) * (canvas->columns - 1));
-        canvas->top[column] = fmax(canvas->top[column], steps[i].loss); /* fmax ignores a NaN */
-        canvas->bottom[column] = fmin(canvas->bottom[column], steps[i].loss);
-    }
-}
-
-/* Columns without a point get the straight line between their neighbours. */
-static void bridge_gap(struct canvas *canvas)
-{
-    int last = -1;
-
-    for (int i = 0; i < canvas->columns; i++) {
-        if (isnan(canvas->top[i]))
-            continue;
-        for (int k = last + 1; last >= 0 && k < i; k++) {
-            double t = (double)(k - last) / (i - last);
-
-            canvas->top[k] = (1.0 - t) * canvas->top[last] + t * canvas->top[i];
-            canvas->bottom[k] = (1.0 - t) * canvas->bottom[last] + t * canvas->bottom[i];
-        }
-        last = i;
-    }
-}
-
-static bool set_dot(const struct canvas *canvas, int column, int row)
-{
-    int top, bottom;
-
-    if (isnan(canvas->top[column]))
-        return false;
-    top = (int)lround((1.0 - scale_part(canvas->top[column], canvas->y_lo, canvas->y_hi)) * (canvas->rows - 1));
-    bottom = (int)lround((1.0 - scale_part(canvas->bottom[column], canvas->y_lo, canvas->y_hi)) * (canvas->rows - 1));
-    return row >= top && row <= bottom;
-}
-
-static void print_cell(FILE *out, const struct canvas *canvas, int x, int y)
-{
-    static const unsigned char bit[DOTS_Y][DOTS_X] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
-    unsigned pattern = 0;
-
-    for (int row = 0; row < DOTS_Y; row++)
-        for (int column = 0; column < DOTS_X; column++)
-            if (set_dot(canvas, x * DOTS_X + column, y * DOTS_Y + row))
-                pattern |= bit[row][column];
-    /* U+2800 + pattern in UTF-8 */
-    fprintf(out, "%c%c%c", 0xe2, 0xa0 | (int)(pattern >> 6), 0x80 | (int)(pattern & 0x3f));
-}
-
-void summary_chart(FILE *out, const struct metrics_step *steps, size_t count, int width, int height, bool utf8)
-{
-    struct canvas canvas = {.columns = width * (utf8 ? DOTS_X : 1), .rows = height * (utf8 ? DOTS_Y : 1)};
-    char last[32];
-
-    if (!measure_chart(&canvas, steps, count))
-        return;
-    collect_rows(&canvas, steps, count);
-    bridge_gap(&canvas);
-    for (int y = 0; y < height; y++) {
-        if (y == 0 || y == height - 1)
-            fprintf(out, "  %9.4g %s", y ? canvas.y_lo : canvas.y_hi, utf8 ? "\u2524" : "|");
-        else
-            fprintf(out, "  %9s %s", "", utf8 ? "\u2502" : "|");
-        for (int x = 0; x < width; x++) {
-            if (utf8)
-                print_cell(out, &canvas, x, y);
-            else
-                fputc(set_dot(&canvas, x, y) ? '*' : ' ', out);
-        }
-        fputc('\n', out);
-    }
-    fprintf(out, "  %9s %s", "", utf8 ? "\u2514" : "+");
-    for (int x = 0; x < width; x++)
-        fputs(utf8 ? "\u2500" : "-", out);
-    snprintf(last, sizeof last, "%.15g", canvas.x_hi);
-    fprintf(out, "\n  %9s  %-*.15g%s\n", "", width - (int)strlen(last), canvas.x_lo, last);
+    return 0;
 }
 
 /* ---- two runs ---- */
