@@ -61,8 +61,9 @@ static int add_set(struct job_data *data, const char *weight, const char *prefix
     if (!(number > 0 && number <= WEIGHT_MOST))
         return error_set(err, CODE_CONFIG, "the weight of %.200s is %s; more than 0 and at most 1e30", prefix, weight);
     if (data->count == JOB_SETS_MOST)
-        return error_set(err, CODE_CONFIG, "%.200s is one data set too many; at most %d (muster-data merge joins sets)",
-                         prefix, JOB_SETS_MOST);
+        return error_set(err, CODE_CONFIG,
+                         "%.200s is one data set too many; at most %d (muster-data makes one of many texts)", prefix,
+                         JOB_SETS_MOST);
     if (strlen(prefix) >= JOB_PATH_SIZE)
         return error_set(err, CODE_CONFIG, "a prefix of %zu bytes; at most %d", strlen(prefix), JOB_PATH_SIZE - 1);
     if (find_set(data, prefix) >= 0)

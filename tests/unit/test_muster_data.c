@@ -318,7 +318,7 @@ static void a_signal_leaves_nothing(void **state)
 static void help_and_version(void **state)
 {
     (void)state;
-    expect("--help | grep -c -e --out -e --valid-percent -e --sentences -e --files-from", 0, "8\n");
+    expect("--help | grep -c -e --out -e --valid-percent -e --sentences -e --files-from", 0, "7\n");
     expect("--version | grep -c '^muster-data [0-9.]*$'", 0, "1\n");
     expect("--nonsense", 64, "muster-data: unknown option --nonsense; muster-data --help lists the options\n");
     expect("a -out set", 64, "muster-data: unknown option -out; muster-data --help lists the options\n");

@@ -92,15 +92,12 @@ static void documents_are_split_in_order(void **state)
            "set_train: 230 tokens, 80 documents; wrote set_train.bin and set_train.idx\n"
            "set_valid: 30 tokens, 10 documents; wrote set_valid.bin and set_valid.idx\n"
            "set_test: 30 tokens, 10 documents; wrote set_test.bin and set_test.idx\n");
+    expect("decode set_train --documents 78-79", 0, "78 79 ");
     expect("decode set_valid", 0, "80 81 82 83 84 85 86 87 88 89 ");
     expect("decode set_test", 0, "90 91 92 93 94 95 96 97 98 99 ");
     expect("a.jsonl --split 3,0,1 --out two", 0,
            "two_train: 215 tokens, 75 documents; wrote two_train.bin and two_train.idx\n"
            "two_test: 75 tokens, 25 documents; wrote two_test.bin and two_test.idx\n");
-    expect("a.jsonl --out whole", 0, "whole: 290 tokens, 100 documents; wrote whole.bin and whole.idx\n");
-    expect("merge set_train set_valid set_test --out back", 0,
-           "back: 290 tokens, 100 documents; wrote back.bin and back.idx\n");
-    same_set("whole", "back");
 }
 
 static void bad_places_are_skipped_on_request(void **state)
@@ -198,8 +195,7 @@ static void broken_files_are_refused_with_one_line(void **state)
          "--workers needs a whole number from 1 to 1024, not 0; muster-data --help lists the options"},
         {"a --out set --skip-bad -1", 64,
          "--skip-bad needs a whole number from 0 to 2147483647, not -1; muster-data --help lists the options"},
-        {"merge a --out set", 65, "there is no a.idx; give the prefix of a .bin and .idx made by muster-data"},
-        {"merge one two", 64, "merge: no --out PREFIX was given; muster-data --help lists the options"},
+        {"show a", 65, "there is no a.idx; give the prefix of a .bin and .idx made by muster-data"},
         {"show", 64, "show: no prefix was given; muster-data --help lists the options"},
         {"decode a b", 64, "decode: expected one prefix; muster-data --help lists the options"},
         {"train-tokenizer a --out t", 64,
@@ -285,7 +281,7 @@ static void the_users_files_stay(void **state)
 }
 
 /* As another program may write it: document 0 is empty, document 1 has three sentences. */
-static void a_set_that_begins_with_an_empty_document_is_merged(void **state)
+static void a_set_that_begins_with_an_empty_document_is_read(void **state)
 {
     const uint64_t counts[] = {3, 3}, version = 1, offsets[] = {0, 5, 10}, bounds[] = {0, 0, 3};
     const uint32_t lengths[] = {5, 5, 6};
@@ -301,8 +297,11 @@ static void a_set_that_begins_with_an_empty_document_is_merged(void **state)
     at = mempcpy(at, bounds, sizeof bounds);
     write_file("b.idx", index, (size_t)(at - index));
     write_text("b.bin", "One. Two. Three.");
-    expect("merge b b --out set", 0, "set: 32 tokens, 6 sentences, 2 documents; wrote set.bin and set.idx\n");
-    expect("decode set --documents 1", 0, "One. Two. Three.");
+    expect("verify b", 0,
+           "b: 16 tokens (uint8), 3 sentences, 2 documents, longest sentence 6; tokens are 32 to 119: model.vocab must "
+           "be at least 120\n");
+    expect("decode b --documents 0", 0, "");
+    expect("decode b --documents 1", 0, "One. Two. Three.");
 }
 
 static void what_the_files_beside_a_vocabulary_say_counts(void **state)
@@ -346,7 +345,7 @@ int main(void)
         cmocka_unit_test_setup(the_users_files_stay, clean),
         cmocka_unit_test_setup(what_the_files_beside_a_vocabulary_say_counts, clean),
         cmocka_unit_test_setup(with_a_key_all_but_txt_is_json, clean),
-        cmocka_unit_test_setup(a_set_that_begins_with_an_empty_document_is_merged, clean),
+        cmocka_unit_test_setup(a_set_that_begins_with_an_empty_document_is_read, clean),
         cmocka_unit_test_setup_teardown(what_a_killed_run_left_is_replaced, clean, clean),
     };
 

@@ -1,5 +1,6 @@
 /* data_convert.c - muster-data TEXT... --out PREFIX. */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,22 +25,43 @@ static void print_converted(const struct convert *convert, const struct converte
         data_print_written(converted->sets[i].prefix, &converted->sets[i].facts, convert->sentences);
 }
 
+static volatile sig_atomic_t stop;
+
+static void note_signal(int number)
+{
+    stop = number;
+}
+
+/* Ctrl-C must not leave temporary files: the command ends and cleans up, then the signal is raised again. */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESETHAND};
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* then a write beyond "ulimit -f" fails like one to a full disk */
+}
+
 static int run_convert(struct convert *convert)
 {
     static struct converted converted;
     struct error err;
-    int status;
+    int status, code;
 
-    data_catch_signals();
-    convert->texts.stop = &data_stop;
+    catch_signals();
+    convert->texts.stop = &stop;
     convert->texts.notice = data_notice;
     convert->texts.progress = data_progress();
     status = convert_texts(convert, &converted, &err);
     data_end_progress();
-    if (status < 0)
-        return data_fail(&err);
-    print_converted(convert, &converted);
-    return CODE_OK;
+    if (status == 0) {
+        print_converted(convert, &converted);
+        return CODE_OK;
+    }
+    code = error_report(&err);
+    if (code == CODE_STOPPED && stop)
+        raise(stop);
+    return code;
 }
 
 /* The texts of the command line, then those of the list. */
@@ -85,14 +107,20 @@ static int take_split(const char *text, void *to)
                : option_fail("--split %s: expected up to three weights, as 969,30,1", text);
 }
 
+/* The prefix of a data set would name hidden files, ".bin" and ".idx": probably an unset shell variable. */
+static bool is_nameless(const char *prefix)
+{
+    return !*prefix || prefix[strlen(prefix) - 1] == '/';
+}
+
 static int check_sets(struct convert *convert)
 {
     const char *valid = convert->valid_out;
 
     if (!convert->out)
         return option_fail("no --out PREFIX was given");
-    if (data_is_nameless(convert->out) || (valid && data_is_nameless(valid)))
-        return option_fail("the prefix \"%s\" names no file", data_is_nameless(convert->out) ? convert->out : valid);
+    if (is_nameless(convert->out) || (valid && is_nameless(valid)))
+        return option_fail("the prefix \"%s\" names no file", is_nameless(convert->out) ? convert->out : valid);
     if (convert->valid_percent >= 0 && !valid)
         return option_fail("--valid-percent was given without --valid-out");
     if (valid && is_same_prefix(valid, convert->out))

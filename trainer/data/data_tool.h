@@ -3,7 +3,6 @@
 #define MUSTER_TRAINER_DATA_DATA_TOOL_H
 
 #include <limits.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +13,6 @@ int data_convert(int argc, char **argv); /* without a command: TEXT... --out PRE
 int data_show(int argc, char **argv);
 int data_verify(int argc, char **argv);
 int data_decode(int argc, char **argv);
-int data_merge(int argc, char **argv);
 int data_train_tokenizer(int argc, char **argv);
 
 /* ---- data_sets.c ------------------------------------------------------------------------------------------------- */
@@ -28,10 +26,6 @@ void data_print_written(const char *prefix, const struct indexed_facts *facts, b
 
 extern const char data_usage[];
 
-/* Not 0 after SIGINT or SIGTERM, once data_catch_signals was called. */
-extern volatile sig_atomic_t data_stop;
-void data_catch_signals(void);
-
 /* Shows a bar, the rate and the time left; bytes, total 0 if unknown. data_progress() is NULL if standard error is not
  * a terminal. */
 typedef void data_progress_function(uint64_t done, uint64_t total);
@@ -41,14 +35,8 @@ void data_end_progress(void);
 /* Prints a line about the input, on standard error. */
 void data_notice(const char *line);
 
-/* Reports the error; after a signal, raises it again. Returns the exit code. */
-int data_fail(const struct error *err);
-
 /* "" for 1, or else "s". */
 const char *data_plural(uint64_t count);
-
-/* The prefix of a data set would name hidden files, ".bin" and ".idx": probably an unset shell variable. */
-bool data_is_nameless(const char *prefix);
 
 /* The processors that this process may use. */
 int data_processors(void);

@@ -1,4 +1,4 @@
-/* muster_data.c - the program muster-data: makes, checks, prints and merges data sets. See muster-data(1). */
+/* muster_data.c - the program muster-data: makes, checks and prints data sets. See muster-data(1). */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -16,7 +16,6 @@ const char data_usage[] =
     "       muster-data show PREFIX...\n"
     "       muster-data verify PREFIX...\n"
     "       muster-data decode PREFIX [--documents N[-M]] [--tokenizer PATH]\n"
-    "       muster-data merge PREFIX... --out PREFIX\n"
     "       muster-data train-tokenizer TEXT... --out FOLDER --vocab-size N [OPTION]...\n"
     "Turns text into the data sets that muster-train reads. A TEXT is plain text, one document, or JSON lines\n"
     "(by its name or its first line), a document a line; either may be compressed (.gz, .zst); \"-\" is standard "
@@ -38,46 +37,14 @@ const char data_usage[] =
     "  show                print the sizes of data sets\n"
     "  verify              the same, and read every token\n"
     "  decode              print the text of a data set's documents, from number N to M; the first is 0\n"
-    "  merge               write the documents of several data sets to one\n"
     "  train-tokenizer     make a SentencePiece vocabulary of N tokens; also takes --files-from, --key, --raw, "
     "--workers\n"
     "  --kind KIND         of train-tokenizer: bpe or unigram (bpe)\n"
     "  --help, --version\n";
 
-volatile sig_atomic_t data_stop;
-
-static void note_signal(int number)
-{
-    data_stop = number;
-}
-
-/* Ctrl-C must not leave temporary files: the command ends and cleans up, then the signal is raised again. */
-void data_catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESETHAND};
-
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* then a write beyond "ulimit -f" fails like one to a full disk */
-}
-
-int data_fail(const struct error *err)
-{
-    int code = error_report(err);
-
-    if (err->code == CODE_STOPPED && data_stop)
-        raise(data_stop);
-    return code;
-}
-
 const char *data_plural(uint64_t count)
 {
     return count == 1 ? "" : "s";
-}
-
-bool data_is_nameless(const char *prefix)
-{
-    return !*prefix || prefix[strlen(prefix) - 1] == '/';
 }
 
 int data_processors(void)
@@ -205,7 +172,6 @@ int main(int argc, char **argv)
         {"show", data_show},
         {"verify", data_verify},
         {"decode", data_decode},
-        {"merge", data_merge},
         {"train-tokenizer", data_train_tokenizer},
     };
 
