@@ -7,9 +7,10 @@
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <unistd.h>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/text.h"
 
@@ -123,4 +124,48 @@ int options_read(const struct option_row *rows, int argc, char **argv, const cha
         code = row ? take_value(row, optarg) : take_standard(option, argv, usage);
     }
     return code;
+}
+
+/* ---- progress ---- */
+
+#define BAR_WIDTH 40
+
+struct bar bar_begin(bool quiet)
+{
+    return (struct bar){.off = quiet || !isatty(STDERR_FILENO), .begun = clock_monotonic()};
+}
+
+void bar_draw(uint64_t done, uint64_t total, void *arg)
+{
+    static const char full[] = "########################################";
+    struct bar *bar = arg;
+    double now = clock_monotonic(), rate = (double)done / (now - bar->begun + 1e-9);
+    char text[TEXT_BYTES_SIZE];
+
+    if (bar->off || now - bar->last < 0.2)
+        return;
+    bar->last = now;
+    bar->drawn = true;
+    fputc('\r', stderr);
+    if (total)
+        fprintf(stderr, "[%-*.*s] %5.1f%%  ", BAR_WIDTH, (int)((double)done / (double)total * BAR_WIDTH), full,
+                100 * (double)done / (double)total);
+    fputs(text_bytes(text, done), stderr);
+    if (total)
+        fprintf(stderr, " of %s", text_bytes(text, total));
+    fprintf(stderr, ", %s/s", text_bytes(text, (uint64_t)rate));
+    if (total > done && rate > 0) {
+        int left = (int)((double)(total - done) / rate);
+
+        fprintf(stderr, ", %d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);
+    }
+    fputs("\033[K", stderr);
+}
+
+double bar_erase(struct bar *bar)
+{
+    if (bar->drawn)
+        fputs("\r\033[K", stderr);
+    bar->drawn = false;
+    return clock_monotonic() - bar->begun;
 }

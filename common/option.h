@@ -1,5 +1,6 @@
 /*
- * option.h - the command lines of the programs: a table of long options, which getopt_long(3) reads.
+ * option.h - the command lines of the programs: a table of long options, which getopt_long(3) reads; and a bar that
+ * shows the progress of a long command.
  *
  *     const struct option_row rows[] = {
  *         {"tokens", OPTION_WHOLE, .to = &tokens},
@@ -13,6 +14,9 @@
  */
 #ifndef MUSTER_COMMON_OPTION_H
 #define MUSTER_COMMON_OPTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
 
 enum option_kind {
     OPTION_FLAG,  /* bool: true if it is given */
@@ -38,5 +42,21 @@ int options_read(const struct option_row *rows, int argc, char **argv, const cha
 
 /* Prints "PROGRAM: what; PROGRAM --help lists the options" to stderr. Returns CODE_USAGE. */
 int option_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- progress, on standard error, if that is a terminal ---- */
+
+struct bar {
+    bool off, drawn;
+    double begun, last; /* clock_monotonic: of bar_begin, and of what was drawn */
+};
+
+struct bar bar_begin(bool quiet);
+
+/* Of `total` bytes, 0 if that is unknown. Draws at most five times a second: a fast disk must not wait for a slow
+ * terminal. `bar` is a struct bar. */
+void bar_draw(uint64_t done, uint64_t total, void *bar);
+
+/* Erases it; the next bar_draw may draw it again. Returns the seconds since bar_begin. */
+double bar_erase(struct bar *bar);
 
 #endif

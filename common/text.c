@@ -164,6 +164,20 @@ void text_free_lines(char **lines, size_t count)
     free(lines);
 }
 
+const char *text_bytes(char text[TEXT_BYTES_SIZE], uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, TEXT_BYTES_SIZE, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return text;
+}
+
 bool text_ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), tail = strlen(end);

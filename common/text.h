@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "common/error.h"
@@ -36,6 +37,10 @@ char *text_read_file(const char *path, size_t most, size_t *bytes, struct error 
  */
 bool text_add_line(char ***lines, size_t *count, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void text_free_lines(char **lines, size_t count);
+
+/* "1.5 GiB", "512 B"; returns `text`. */
+#define TEXT_BYTES_SIZE 32
+const char *text_bytes(char text[TEXT_BYTES_SIZE], uint64_t bytes);
 
 bool text_ends_with(const char *text, const char *end);
 

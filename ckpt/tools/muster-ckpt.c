@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "ckpt/tools/tool.h"
-#include "common/clock.h"
 #include "common/option.h"
+#include "common/text.h"
 
 /* ---- what the commands share ------------------------------------------------------------------------------------- */
 
@@ -27,19 +27,6 @@ int tool_list_steps(const char *path, uint64_t **steps, size_t *count, struct er
 bool tool_is_removed(const char *path)
 {
     return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && (errno == ENOENT || errno == ENOTDIR);
-}
-
-void tool_format_bytes(char *text, size_t size, uint64_t bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-
-    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(text, size, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
 }
 
 struct ckpt *tool_open(const char *path, struct error *err)
@@ -75,45 +62,12 @@ int tool_print_json(json_t *json, struct error *err)
     return CODE_OK;
 }
 
-#define BAR_WIDTH 40
-
-struct bar tool_bar(const struct options *options)
-{
-    return (struct bar){.draw = !options->quiet && isatty(STDERR_FILENO), .last = -1, .start = clock_monotonic()};
-}
-
-/* Drawn only when it moves, so that a fast disk does not wait for a slow terminal. */
-void tool_bar_draw(uint64_t done, uint64_t total, void *arg)
-{
-    static const char full[] = "########################################";
-    struct bar *bar = arg;
-    double part = total ? (double)done / (double)total : 1;
-    char of_done[32], of_total[32];
-
-    if (!bar->draw || (int)(part * 1000) == bar->last)
-        return;
-    bar->last = (int)(part * 1000);
-    tool_format_bytes(of_done, sizeof of_done, done);
-    tool_format_bytes(of_total, sizeof of_total, total);
-    fprintf(stderr, "\r[%-*.*s] %5.1f%%  %s of %s ", BAR_WIDTH, (int)(part * BAR_WIDTH), full, 100 * part, of_done,
-            of_total);
-}
-
-double tool_bar_end(struct bar *bar)
-{
-    if (bar->last >= 0)
-        fprintf(stderr, "\r%*s\r", BAR_WIDTH + 40, "");
-    bar->last = -1;
-    return clock_monotonic() - bar->start;
-}
-
 void tool_format_rate(char *text, size_t size, uint64_t bytes, double seconds)
 {
-    char whole[32], rate[32];
+    char whole[TEXT_BYTES_SIZE], rate[TEXT_BYTES_SIZE];
 
-    tool_format_bytes(whole, sizeof whole, bytes);
-    tool_format_bytes(rate, sizeof rate, (uint64_t)((double)bytes / (seconds > 1e-3 ? seconds : 1e-3)));
-    snprintf(text, size, "%s in %.1f s (%s/s)", whole, seconds, rate);
+    snprintf(text, size, "%s in %.1f s (%s/s)", text_bytes(whole, bytes), seconds,
+             text_bytes(rate, (uint64_t)((double)bytes / (seconds > 1e-3 ? seconds : 1e-3))));
 }
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */

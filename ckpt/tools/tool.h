@@ -36,18 +36,6 @@ tool_command tool_list, tool_show, tool_verify, tool_diff;
 tool_command tool_status, tool_reclaim; /* no path: all stages under /dev/shm */
 tool_command tool_reshard, tool_export, tool_import, tool_prune, tool_rm;
 
-/* A progress bar on standard error, where that is a terminal and --quiet was not given. */
-struct bar {
-    bool draw;
-    int last; /* what was drawn, in 1000ths */
-    double start;
-};
-
-struct bar tool_bar(const struct options *options);
-void tool_bar_draw(uint64_t done, uint64_t total, void *bar);
-/* Erases it; returns the seconds since it was made. */
-double tool_bar_end(struct bar *bar);
-
 /* "1.4 GiB in 0.6 s (2.4 GiB/s)" */
 void tool_format_rate(char *text, size_t size, uint64_t bytes, double seconds);
 
@@ -62,9 +50,6 @@ int tool_list_steps(const char *path, uint64_t **steps, size_t *count, struct er
 
 /* Whether there is no such name: a checkpoint that was listed has been removed meanwhile. Sets errno. */
 bool tool_is_removed(const char *path);
-
-/* "1.5 GiB", "512 B" */
-void tool_format_bytes(char *text, size_t size, uint64_t bytes);
 
 /* Print the object and free it. CODE_OK, or -1. */
 int tool_print_json(json_t *json, struct error *err);

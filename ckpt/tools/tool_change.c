@@ -9,6 +9,7 @@
 #include "ckpt/models/hf.h"
 #include "ckpt/models/rewrite.h"
 #include "ckpt/tools/tool.h"
+#include "common/option.h"
 #include "common/text.h"
 #include "tokenizer/tokenizer_files.h"
 
@@ -56,8 +57,8 @@ static int parse_mesh(const char *text, struct rewrite_to *to, struct error *err
 
 int tool_reshard(char **paths, const struct options *options, struct error *err)
 {
-    struct bar bar = tool_bar(options);
-    struct rewrite_to to = {.mesh = {1, 1, 1}, .zero = -1, .progress = tool_bar_draw, .arg = &bar};
+    struct bar bar = bar_begin(options->quiet);
+    struct rewrite_to to = {.mesh = {1, 1, 1}, .zero = -1, .progress = bar_draw, .arg = &bar};
     struct ckpt *source;
     char rate[96], path[4096];
     double seconds;
@@ -70,7 +71,7 @@ int tool_reshard(char **paths, const struct options *options, struct error *err)
     if (to.zero < 0)
         to.zero = ckpt_progress(source)->zero;
     result = ckpt_reshard(source, paths[1], &to, err);
-    seconds = tool_bar_end(&bar);
+    seconds = bar_erase(&bar);
     if (result == 0) {
         ckpt_step_path(path, sizeof path, paths[1], ckpt_progress(source)->step);
         tool_format_rate(rate, sizeof rate, ckpt_summary(source).bytes, seconds);
@@ -106,13 +107,13 @@ static void warn_of_nonfinite(const char *path, const struct hf_nonfinite *nonfi
 
 int tool_export(char **paths, const struct options *options, struct error *err)
 {
-    struct bar bar = tool_bar(options);
+    struct bar bar = bar_begin(options->quiet);
     struct hf_nonfinite nonfinite = {0};
     struct hf_export how = {.nonfinite = &nonfinite,
                             .shard_bytes = options->shard_size,
                             .heads = options->heads,
                             .tokenizer = options->tokenizer,
-                            .progress = tool_bar_draw,
+                            .progress = bar_draw,
                             .arg = &bar};
     struct ckpt *ckpt;
     char rate[96], tokenizer[4096 + 16];
@@ -126,7 +127,7 @@ int tool_export(char **paths, const struct options *options, struct error *err)
     if (!how.tokenizer && access(tokenizer, F_OK) == 0)
         how.tokenizer = tokenizer;
     result = hf_export(ckpt, paths[1], &how, err);
-    seconds = tool_bar_end(&bar);
+    seconds = bar_erase(&bar);
     if (result == 0) {
         struct ckpt_summary summary = ckpt_summary(ckpt);
 
@@ -176,8 +177,8 @@ static int choose_tokenizer(char path[static 4096], char **paths, const char *fo
 
 int tool_import(char **paths, const struct options *options, struct error *err)
 {
-    struct bar bar = tool_bar(options);
-    struct rewrite_to to = {.mesh = {1, 1, 1}, .progress = tool_bar_draw, .arg = &bar};
+    struct bar bar = bar_begin(options->quiet);
+    struct rewrite_to to = {.mesh = {1, 1, 1}, .progress = bar_draw, .arg = &bar};
     struct hf_nonfinite nonfinite;
     struct model_shape shape;
     char path[4096], text[256], tokenizer[4096], folder[4096 + 16];
@@ -189,7 +190,7 @@ int tool_import(char **paths, const struct options *options, struct error *err)
         choose_tokenizer(tokenizer, paths, folder, options, &none, err) < 0)
         return -1;
     result = hf_import(paths[0], paths[1], &to, options->heads, &shape, &nonfinite, err);
-    tool_bar_end(&bar);
+    bar_erase(&bar);
     if (result < 0)
         return -1;
     ckpt_step_path(path, sizeof path, paths[1], 0);

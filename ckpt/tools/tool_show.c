@@ -7,6 +7,8 @@
 #include "ckpt/format/manifest.h"
 #include "ckpt/format/pieces.h"
 #include "ckpt/tools/tool.h"
+#include "common/option.h"
+#include "common/text.h"
 
 /* "2026-01-31 12:34", local time */
 static void format_time(char *text, size_t size, uint64_t seconds)
@@ -66,14 +68,13 @@ static void print_summary(const struct ckpt *ckpt)
 {
     const struct ckpt_progress *state = ckpt_progress(ckpt);
     struct ckpt_summary summary = ckpt_summary(ckpt);
-    char size[32], when[32], mesh[96];
+    char size[TEXT_BYTES_SIZE], when[32], mesh[96];
     size_t count;
     const struct ckpt_tensor *tensors = ckpt_tensors(ckpt, &count);
     uint64_t elements = 0;
 
     for (size_t t = 0; t < count; t++)
         elements += box_elements(tensors[t].shape, tensors[t].ndim);
-    tool_format_bytes(size, sizeof size, summary.bytes);
     format_time(when, sizeof when, summary.written);
     format_mesh(mesh, sizeof mesh, state);
     printf("%s\n", ckpt_path(ckpt));
@@ -86,7 +87,8 @@ static void print_summary(const struct ckpt *ckpt)
     printf("written           %s on %s, by muster %s, attempt %s\n", when, summary.host, summary.version,
            summary.attempt);
     printf("written by        %s\n", mesh);
-    printf("size              %s in %d shard%s\n", size, summary.shards, summary.shards == 1 ? "" : "s");
+    printf("size              %s in %d shard%s\n", text_bytes(size, summary.bytes), summary.shards,
+           summary.shards == 1 ? "" : "s");
     printf("tensors           %zu of %" PRIu64 " elements\n", count, elements);
     printf("kinds             ");
     for (size_t k = 0; k < summary.nkinds; k++)
@@ -155,7 +157,7 @@ int tool_show(char **paths, const struct options *options, struct error *err)
 
 static void print_row(uint64_t step, const struct ckpt *ckpt, const struct error *err)
 {
-    char size[32], when[32], mesh[96];
+    char size[TEXT_BYTES_SIZE], when[32], mesh[96];
     struct ckpt_summary summary;
 
     if (!ckpt && !err) {
@@ -167,10 +169,10 @@ static void print_row(uint64_t step, const struct ckpt *ckpt, const struct error
         return;
     }
     summary = ckpt_summary(ckpt);
-    tool_format_bytes(size, sizeof size, summary.bytes);
     format_time(when, sizeof when, summary.written);
     format_mesh(mesh, sizeof mesh, ckpt_progress(ckpt));
-    printf("%10" PRIu64 "  %10s  %6d  %-16s  %-26s  %s\n", step, size, summary.shards, when, mesh, summary.host);
+    printf("%10" PRIu64 "  %10s  %6d  %-16s  %-26s  %s\n", step, text_bytes(size, summary.bytes), summary.shards, when,
+           mesh, summary.host);
 }
 
 /* A row or an object for one checkpoint, which may be broken: a list must show that and go on. */
@@ -226,9 +228,9 @@ static int verify_one(const char *path, bool listed, const struct options *optio
 {
     struct error err;
     struct ckpt *ckpt = listed ? ckpt_open(path, &err) : tool_open(path, &err);
-    struct bar bar = tool_bar(options);
-    int result = ckpt ? ckpt_verify(ckpt, options->threads, tool_bar_draw, &bar, &err) : -1, code = CODE_OK;
-    double seconds = tool_bar_end(&bar);
+    struct bar bar = bar_begin(options->quiet);
+    int result = ckpt ? ckpt_verify(ckpt, options->threads, bar_draw, &bar, &err) : -1, code = CODE_OK;
+    double seconds = bar_erase(&bar);
     char rate[96], line[128] = "removed meanwhile";
     json_t *json;
 

@@ -3,7 +3,6 @@
 #include <grp.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "ckpt/stage/stage_dir.h"
 #include "ckpt/tools/tool.h"
 #include "common/clock.h"
+#include "common/text.h"
 
 #define DEFAULT_ROOT "/dev/shm"
 
@@ -108,21 +108,14 @@ static int visit_stages(char **paths, stage_visit *visit, const struct options *
 
 /* ---- status ------------------------------------------------------------------------------------------------------ */
 
-static void print_save(const struct ckpt_save_status *g, bool bar)
+static void print_save(const struct ckpt_save_status *g)
 {
-    static const char full[] = "##############################";
-    double part = g->bytes_total ? fmin((double)g->bytes_done / (double)g->bytes_total, 1) : 0;
-    int width = (int)sizeof full - 1;
-    char done[32], total[32], rate[32];
+    char done[TEXT_BYTES_SIZE], total[TEXT_BYTES_SIZE], rate[TEXT_BYTES_SIZE];
 
-    tool_format_bytes(done, sizeof done, g->bytes_done);
-    tool_format_bytes(total, sizeof total, g->bytes_total);
-    tool_format_bytes(rate, sizeof rate, (uint64_t)g->rate);
+    text_bytes(total, g->bytes_total);
     printf("  step %-8" PRIu64 " %-10s", g->step, status_state_name(g->state));
-    if (bar && g->state == CKPT_DRAINING)
-        printf("  [%-*.*s] %3.0f%%", width, (int)(part * width), full, 100 * part);
     if (g->state == CKPT_DRAINING)
-        printf("  %s of %s, %s/s", done, total, rate);
+        printf("  %s of %s, %s/s", text_bytes(done, g->bytes_done), total, text_bytes(rate, (uint64_t)g->rate));
     else
         printf("  %s", total);
     if (g->state >= CKPT_COMMITTED)
@@ -159,7 +152,7 @@ static int show_opened(const struct directory *stage, const struct options *opti
             printf("%s: process %d on %s drains it, without progress for %.0f s\n", path, status->pid, status->host,
                    silent);
         for (size_t i = 0; i < status->count; i++)
-            print_save(&status->saves[i], isatty(STDOUT_FILENO));
+            print_save(&status->saves[i]);
     }
     free(status);
     return code;

@@ -51,9 +51,10 @@ static int run_convert(struct convert *convert)
     catch_signals();
     convert->texts.stop = &stop;
     convert->texts.notice = data_notice;
-    convert->texts.progress = data_progress();
+    convert->texts.progress = bar_draw;
+    convert->texts.progress_arg = &data_bar;
     status = convert_texts(convert, &converted, &err);
-    data_end_progress();
+    bar_erase(&data_bar);
     if (status == 0) {
         print_converted(convert, &converted);
         return CODE_OK;

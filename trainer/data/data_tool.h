@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/option.h"
 
 int data_convert(int argc, char **argv); /* without a command: TEXT... --out PREFIX */
 int data_show(int argc, char **argv);
@@ -26,13 +27,9 @@ void data_print_written(const char *prefix, const struct indexed_facts *facts, b
 
 extern const char data_usage[];
 
-/* Shows a bar, the rate and the time left; bytes, total 0 if unknown. data_progress() is NULL if standard error is not
- * a terminal. */
-typedef void data_progress_function(uint64_t done, uint64_t total);
-data_progress_function *data_progress(void);
-void data_end_progress(void);
+extern struct bar data_bar;
 
-/* Prints a line about the input, on standard error. */
+/* Prints a line about the input, on standard error, and erases the bar. */
 void data_notice(const char *line);
 
 /* "" for 1, or else "s". */

@@ -100,7 +100,7 @@ static int train_model(const struct text_inputs *texts, const char *key, struct 
     if ((lines.reader = text_reader_create(texts, &encoding, err)) &&
         (lines.worker = parcel_worker_create(&encoding, err)))
         status = tokenizer_train(training, &model, &bytes, err);
-    data_end_progress();
+    bar_erase(&data_bar);
     if (lines.failed) {
         *err = lines.err;
         status = -1;
@@ -127,7 +127,7 @@ static int take_kind(const char *text, void *to)
 int data_train_tokenizer(int argc, char **argv)
 {
     struct tokenizer_training training = {.threads = data_processors()};
-    struct text_inputs texts = {.notice = data_notice, .progress = data_progress()};
+    struct text_inputs texts = {.notice = data_notice, .progress = bar_draw, .progress_arg = &data_bar};
     const char *out = NULL, *list = NULL, *key = NULL;
     const struct option_row rows[] = {
         {"out", OPTION_TEXT, .to = &out},

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/option.h"
 #include "common/text.h"
 #include "trainer/data/data_tool.h"
@@ -54,57 +53,11 @@ int data_processors(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* ---- progress ---------------------------------------------------------------------------------------------------- */
-
-#define BAR_WIDTH 20
-
-static void show_progress(uint64_t done, uint64_t total)
-{
-    static double begun, shown;
-    static uint64_t before;
-    double now = clock_monotonic(), rate;
-    int filled = total ? (int)((double)done / (double)total * BAR_WIDTH) : 0;
-
-    if (begun == 0) {
-        begun = now;
-        before = done;
-    }
-    if (now - shown < 0.2)
-        return;
-    shown = now;
-    rate = now > begun ? (double)(done - before) / (now - begun) : 0;
-    fprintf(stderr, "\rmuster-data: ");
-    if (total)
-        fprintf(stderr, "[%.*s%*s] %.1f of %.1f MB", filled < BAR_WIDTH ? filled : BAR_WIDTH,
-                "====================", filled < BAR_WIDTH ? BAR_WIDTH - filled : 0, "", (double)done * 1e-6,
-                (double)total * 1e-6);
-    else
-        fprintf(stderr, "%.1f MB", (double)done * 1e-6);
-    if (rate > 0)
-        fprintf(stderr, ", %.1f MB/s", rate * 1e-6);
-    if (total > done && rate > 0) {
-        double left = (double)(total - done) / rate;
-
-        fprintf(stderr, ", %d:%02d:%02d left", (int)(left / 3600), (int)(left / 60) % 60, (int)left % 60);
-    }
-    fprintf(stderr, "\033[K");
-    fflush(stderr);
-}
-
-data_progress_function *data_progress(void)
-{
-    return isatty(STDERR_FILENO) ? show_progress : NULL;
-}
-
-void data_end_progress(void)
-{
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[K");
-}
+struct bar data_bar;
 
 void data_notice(const char *line)
 {
-    data_end_progress();
+    bar_erase(&data_bar);
     fprintf(stderr, "muster-data: %s\n", line);
 }
 
@@ -175,6 +128,7 @@ int main(int argc, char **argv)
         {"train-tokenizer", data_train_tokenizer},
     };
 
+    data_bar = bar_begin(false);
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return error_output(commands[i].run(argc - 1, argv + 1));

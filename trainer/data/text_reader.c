@@ -329,6 +329,7 @@ int text_reader_fill(struct text_reader *r, struct parcel *parcel, struct error 
             return -1;
     }
     if (r->texts->progress)
-        r->texts->progress(r->before + (r->source ? text_source_taken(r->source) : 0), r->total);
+        r->texts->progress(r->before + (r->source ? text_source_taken(r->source) : 0), r->total,
+                           r->texts->progress_arg);
     return parcel->piece_count > 0;
 }

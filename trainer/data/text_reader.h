@@ -27,7 +27,8 @@ struct text_inputs {
     bool json_input;                  /* all but *.txt are JSON lines, whatever their names */
     void (*notice)(const char *line); /* about the form of a text, or about the tokenizer; may be NULL */
     /* After each parcel: bytes of the files that were read, and of all; 0 if one is no regular file. May be NULL. */
-    void (*progress)(uint64_t done, uint64_t total);
+    void (*progress)(uint64_t done, uint64_t total, void *arg);
+    void *progress_arg;
     const volatile sig_atomic_t *stop; /* fails with CODE_STOPPED when this is not 0; may be NULL */
 };
 
