@@ -42,12 +42,3 @@ setup() {
     muster-generate --prompt "$(head -c 3000 all | tr '\n' ' ')" --tokens 5 ckpt >long # more tokens than the context
     [ "$(wc -c <long)" -gt 3000 ]
 }
-
-# bats test_tags=quick
-@test "without a tokenizer, prompts and output are token ids" {
-    mv ckpt/tokenizer words
-    muster-generate --prompt "818 262" --temperature 0 --tokens 5 ckpt >ids 2>note
-    mv words ckpt/tokenizer
-    grep -q "no tokenizer beside the checkpoint, and none given by --tokenizer: text is token ids, 0 to 50256" note
-    [[ $(cat ids) =~ ^818\ 262(\ [0-9]+){5}$ ]]
-}

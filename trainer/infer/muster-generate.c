@@ -46,7 +46,7 @@ struct generator {
     struct job job;
     bool is_job_known; /* it is to be destroyed */
     struct device *dev;
-    struct tokenizer *tokenizer; /* NULL: text is a list of ids, decimal and with blanks between them */
+    struct tokenizer *tokenizer;
     struct encoder *encoder;
     int tokens;     /* ids from 0 to tokens - 1 may occur: those of the tokenizer that the model has */
     int32_t end;    /* of a document; -1: none */
@@ -129,18 +129,18 @@ static int list_tokens(struct generator *g, const char *path, struct error *err)
     int vocab = g->job.model.vocab;
     bool bytes = strcmp(path, "bytes") == 0;
 
-    g->tokens = g->tokenizer ? tokenizer_size(g->tokenizer) : vocab;
+    g->tokens = tokenizer_size(g->tokenizer);
     if (g->tokens > vocab && !bytes)
         return error_set(err, CODE_DATA, "%s has %d tokens, and %s a vocabulary of %d: name its own with --tokenizer",
                          path, g->tokens, ckpt_path(g->ckpt), vocab);
     g->tokens = g->tokens < vocab ? g->tokens : vocab;
-    g->end = g->tokenizer ? tokenizer_special(g->tokenizer, SPECIAL_END) : -1;
+    g->end = tokenizer_special(g->tokenizer, SPECIAL_END);
     g->end = g->end < g->tokens ? g->end : -1;
     g->is_token = error_calloc((size_t)g->tokens, sizeof *g->is_token, err);
     for (int id = 0; g->is_token && id < g->tokens; id++) {
         size_t size;
 
-        g->is_token[id] = !g->tokenizer || id == g->end || tokenizer_token(g->tokenizer, id, &size) != NULL;
+        g->is_token[id] = id == g->end || tokenizer_token(g->tokenizer, id, &size) != NULL;
     }
     return g->is_token ? 0 : -1;
 }
@@ -148,20 +148,15 @@ static int list_tokens(struct generator *g, const char *path, struct error *err)
 static int open_tokenizer(struct generator *g, struct error *err)
 {
     const char *path = g->o->tokenizer;
-    char line[256], beside[JOB_PATH_SIZE + 64];
+    char beside[JOB_PATH_SIZE + 64];
 
     ckpt_tokenizer_path(beside, sizeof beside, g->o->checkpoint);
     if (!path && access(beside, F_OK) == 0)
         path = beside;
     if (!path && g->job.model.vocab <= BYTES_MOST)
         path = "bytes";
-    if (!path) {
-        snprintf(line, sizeof line,
-                 "no tokenizer beside the checkpoint, and none given by --tokenizer: text is token ids, 0 to %d",
-                 g->job.model.vocab - 1);
-        print_note(line);
-        return list_tokens(g, "", err);
-    }
+    if (!path)
+        return error_set(err, CODE_DATA, "there is no %s: name the model's tokenizer by --tokenizer", beside);
     g->tokenizer = tokenizer_open(path, err);
     if (g->tokenizer && tokenizer_note(g->tokenizer))
         print_note(tokenizer_note(g->tokenizer));
@@ -179,33 +174,11 @@ static int append_id(struct token_list *ids, int32_t id, struct error *err)
     return 0;
 }
 
-/* "17 4 1002" */
-static int parse_ids(struct generator *g, const char *text, struct error *err)
-{
-    static const char blanks[] = " \t\n\v\f\r";
-    long id;
-
-    for (const char *at = text + strspn(text, blanks); *at; at += strspn(at, blanks)) {
-        const char *begin = at;
-
-        if (!text_take_number(&at, g->tokens - 1, &id) || (*at && !strchr(blanks, *at)))
-            return error_set(err, CODE_USAGE,
-                             "--prompt: byte %zu: no token id; without a tokenizer the text must be ids from 0 to %d "
-                             "with blanks between them",
-                             (size_t)(begin - text), g->tokens - 1);
-        if (append_id(&g->ids, (int32_t)id, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int encode_prompt(struct generator *g, struct error *err)
 {
     const char *prompt = g->o->prompt;
 
-    if (!g->tokenizer && parse_ids(g, prompt, err) < 0)
-        return -1;
-    if (g->tokenizer && encoder_encode(g->encoder, prompt, strlen(prompt), 0, &g->ids, err) < 0) {
+    if (encoder_encode(g->encoder, prompt, strlen(prompt), 0, &g->ids, err) < 0) {
         err->code = err->code == CODE_DATA ? CODE_USAGE : err->code;
         return error_prefix(err, "--prompt");
     }
@@ -235,17 +208,12 @@ static int print_text(const char *text, size_t bytes, struct error *err)
     return fflush(stdout) == 0 ? 0 : error_errno(err, CODE_IO, "cannot write to standard output");
 }
 
-/* Without a tokenizer, a blank and the id. more: other tokens follow, so an incomplete character is kept for them. */
+/* more: other tokens follow, so an incomplete character is kept for them. */
 static int print_tokens(struct generator *g, const int32_t *ids, size_t count, bool more, struct error *err)
 {
     struct text_list text = {0};
-    int result = 0;
+    int result = tokenizer_decode(g->tokenizer, &g->decoding, ids, count, more, &text, err);
 
-    if (!g->tokenizer)
-        for (size_t i = 0; i < count; i++)
-            printf(" %d", ids[i]);
-    else
-        result = tokenizer_decode(g->tokenizer, &g->decoding, ids, count, more, &text, err);
     if (result == 0)
         result = print_text(text.text, text.count, err);
     free(text.text);
