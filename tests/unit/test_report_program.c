@@ -62,8 +62,6 @@ static void wrong_command_lines_are_64(void **state)
     expect(64, "summary", "needs 1 metrics file, not 0");
     expect(64, "summary --fast x", "unknown option --fast");
     expect(64, "plot -xy x", "unknown option -xy");
-    expect(64, "plot x --mark 120", "must be STEP=LABEL");
-    expect(64, "plot x --mark a=b", "must be STEP=LABEL");
     expect(64, "follow x --steps 0", "--steps needs a whole number of at least 1, not 0");
     expect(64, "compare a b --tolerance nan", "--tolerance needs a number of at least 0, not nan");
     expect(0, "--help", "usage: muster-report follow");
@@ -125,7 +123,7 @@ static void plot_goes_to_the_file_or_stdout(void **state)
     write_run(20, 12, 4);
     snprintf(path, sizeof path, "%s.svg", test_file);
     expect(0, "plot FILE", "shrunk: 4 \u2192 2 ranks at step 12");
-    expect(0, "plot FILE --reference FILE --mark 3=x --title T -o FILE.svg && grep -c '</svg>' FILE.svg", "1\n");
+    expect(0, "plot FILE --reference FILE --title T -o FILE.svg && grep -c '</svg>' FILE.svg", "1\n");
     assert_int_equal(unlink(path), 0);
     expect(64, "plot FILE -o FILE", ": would write the picture over the metrics; name another file");
     expect(64, "plot /dev/null --reference FILE -o FILE", ": would write the picture over the metrics");

@@ -11,21 +11,19 @@
 
 #include "common/io.h"
 #include "common/option.h"
-#include "common/text.h"
 #include "trainer/report/report_commands.h"
 #include "trainer/report/metrics.h"
 #include "trainer/report/progress.h"
 
 enum { CODE_DIFFER = 1 }; /* like diff's; other failures use common/error.h */
 
-static const char HELP[] =
-    "usage: muster-report follow METRICS [--steps N] [--pid PID] [--interval SECONDS]\n"
-    "       muster-report plot METRICS [--reference METRICS] [--mark STEP=LABEL]... [--title TEXT] [-o FILE.svg]\n"
-    "       muster-report compare METRICS METRICS [--tolerance T] [--common]\n"
-    "       muster-report summary METRICS\n"
-    "       muster-report --help | --version\n"
-    "\n"
-    "METRICS is the metrics.jsonl that muster-train writes. See muster-report(1).\n";
+static const char HELP[] = "usage: muster-report follow METRICS [--steps N] [--pid PID] [--interval SECONDS]\n"
+                           "       muster-report plot METRICS [--reference METRICS] [--title TEXT] [-o FILE.svg]\n"
+                           "       muster-report compare METRICS METRICS [--tolerance T] [--common]\n"
+                           "       muster-report summary METRICS\n"
+                           "       muster-report --help | --version\n"
+                           "\n"
+                           "METRICS is the metrics.jsonl that muster-train writes. See muster-report(1).\n";
 
 /* ---- the command line ---- */
 
@@ -61,20 +59,6 @@ static int run_follow(int argc, char **argv, struct error *err)
 }
 
 /* ---- plot ---- */
-
-/* "120=preempted" */
-static int take_mark(const char *text, void *to)
-{
-    struct plot *plot = to;
-    struct mark *mark = &plot->marks[plot->nmarks];
-    const char *at = text;
-
-    if (!text_take_number(&at, LONG_MAX, &mark->step) || at[0] != '=' || !at[1])
-        return option_fail("--mark %s: must be STEP=LABEL, such as 120=preempted", text);
-    snprintf(mark->label, sizeof mark->label, "%s", at + 1);
-    plot->nmarks++;
-    return -1;
-}
 
 static int write_plot(const char *path, const struct plot *plot, struct error *err)
 {
@@ -133,24 +117,19 @@ out:
 
 static int run_plot(int argc, char **argv, struct error *err)
 {
-    struct mark *marks = error_calloc((size_t)argc, sizeof *marks, err);
-    struct plot plot = {.title = "Training loss", .marks = marks};
+    struct plot plot = {.title = "Training loss"};
     const char *reference = NULL, *output = NULL;
     const struct option_row rows[] = {
         {"reference", OPTION_TEXT, .to = &reference},
-        {"mark", OPTION_TAKE, .to = &plot, .take = take_mark},
         {"title", OPTION_TEXT, .to = &plot.title},
         {"output", OPTION_TEXT, .to = &output, .letter = 'o'},
         {0},
     };
-    int code = marks ? read_options(rows, argc, argv, 1) : -1;
+    int code = read_options(rows, argc, argv, 1);
 
     if (output && strcmp(output, "-") == 0)
         output = NULL;
-    if (marks && code < 0)
-        code = draw_plot(argv[optind], reference, output, &plot, err);
-    free(marks);
-    return code;
+    return code < 0 ? draw_plot(argv[optind], reference, output, &plot, err) : code;
 }
 
 /* ---- compare ---- */

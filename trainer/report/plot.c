@@ -3,9 +3,9 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/svg.h"
-#include "common/text.h"
 #include "trainer/report/progress.h"
 
 enum {
@@ -120,6 +120,14 @@ static void widen_range(struct axis *x, struct axis *y, long step, double loss)
 
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
+/* A change of mesh: a vertical line with a label. */
+struct mark {
+    long step;
+    char label[96];
+    double x, from, to; /* the line and the label's extent */
+    int row;            /* of the label, 0 is nearest to the plot; -1: no room */
+};
+
 /* Describes the change of mesh between two steps. */
 static void describe_change(struct mark *mark, const struct metrics_step *before, const struct metrics_step *after,
                             bool brief)
@@ -137,14 +145,7 @@ static void describe_change(struct mark *mark, const struct metrics_step *before
                  before->tp, before->pp, after->dp, after->tp, after->pp, where);
 }
 
-static int by_step(const void *a, const void *b)
-{
-    const struct mark *x = a, *y = b;
-
-    return (x->step > y->step) - (x->step < y->step);
-}
-
-/* The changes of mesh and the user's marks, by step, in an array that the caller frees. NULL without memory. */
+/* Of all changes, in an array that the caller frees. NULL without memory. */
 static struct mark *make_marks(const struct plot *plot, size_t *count, struct error *err)
 {
     struct run_segment *segments;
@@ -153,36 +154,19 @@ static struct mark *make_marks(const struct plot *plot, size_t *count, struct er
 
     if (segments_make(plot->steps, plot->nsteps, &segments, &nsegments, err) < 0)
         return NULL;
-    *count = 0;
-    marks = error_calloc(nsegments + plot->nmarks + 1, sizeof *marks, err);
+    *count = nsegments - 1;
+    marks = error_calloc(nsegments, sizeof *marks, err);
     for (size_t i = 1; marks && i < nsegments; i++)
-        describe_change(&marks[(*count)++], segments[i - 1].last, segments[i].first, nsegments - 1 > BRIEF_ABOVE);
+        describe_change(&marks[i - 1], segments[i - 1].last, segments[i].first, *count > BRIEF_ABOVE);
     free(segments);
-    for (size_t i = 0; marks && i < plot->nmarks; i++) {
-        size_t k = 0;
-
-        while (k < *count && marks[k].step != plot->marks[i].step)
-            k++;
-        marks[k] = plot->marks[i];
-        *count += k == *count;
-    }
-    if (marks)
-        qsort(marks, *count, sizeof *marks, by_step);
     return marks;
 }
 
-/* An upper estimate of the width of a label; SVG has no way to measure it. */
+/* An upper estimate, as SVG has no way to measure it: DejaVu Sans, the widest of the fonts, averages 0.58 em. The arrow
+ * has three bytes, and the width of two letters. */
 static double label_width(const char *text)
 {
-    double width = 0.0;
-
-    while (*text) {
-        size_t bytes = text_utf8_length(text);
-
-        width += bytes > 2 ? 11.0 : 6.6; /* CJK and symbols; DejaVu Sans, the widest of the fonts, averages 0.58 em */
-        text += bytes ? bytes : 1;
-    }
-    return width;
+    return 6.6 * (double)(strlen(text) - 1);
 }
 
 /* Whether the mark's label fits in its row beside those of these marks. */

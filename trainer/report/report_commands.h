@@ -38,22 +38,12 @@ int follow_run(const struct follow *follow, struct error *err);
  * and a labelled line wherever the mesh changed.
  */
 
-/* A vertical line with a label. The caller of plot_write sets the first two. */
-struct mark {
-    long step;
-    char label[96];
-    double x, from, to; /* the line and the label's extent */
-    int row;            /* of the label, 0 is nearest to the plot; -1: no room */
-};
-
 struct plot {
     const char *title;
     const struct metrics_step *steps; /* the run; steps whose loss is not finite leave a gap */
     size_t nsteps;
     const struct metrics_step *reference; /* another run to compare with; may be NULL */
     size_t nreference;
-    struct mark *marks; /* the user's; one at the step of a mesh change replaces its label */
-    size_t nmarks;
 };
 
 /*
