@@ -40,17 +40,14 @@ struct exporting {
 
 static int allocate_buffers(struct exporting *e, const struct model_shape *shape, struct error *err)
 {
-    e->layout = hf_layout_create(shape, err);
-    if (!e->layout)
-        return -1;
-    e->first = calloc(e->layout->count + 1, sizeof *e->first);
-    e->runs = calloc(e->layout->count, sizeof *e->runs);
-    e->pieces = calloc(e->layout->count, sizeof *e->pieces);
-    e->window = malloc(WINDOW * sizeof *e->window);
-    e->turned = malloc(WINDOW * sizeof *e->turned);
     e->weight_map = json_object();
-    if (!e->first || !e->runs || !e->pieces || !e->window || !e->turned || !e->weight_map)
-        return error_errno(err, CODE_IO, "buffers to export");
+    if (!(e->layout = hf_layout_create(shape, err)) ||
+        !(e->first = error_calloc(e->layout->count + 1, sizeof *e->first, err)) ||
+        !(e->runs = error_calloc(e->layout->count, sizeof *e->runs, err)) ||
+        !(e->pieces = error_calloc(e->layout->count, sizeof *e->pieces, err)) ||
+        !(e->window = error_calloc(WINDOW, sizeof *e->window, err)) ||
+        !(e->turned = error_calloc(WINDOW, sizeof *e->turned, err)))
+        return -1;
     return 0;
 }
 
@@ -86,15 +83,13 @@ static int make_header(const struct exporting *e, int file, const char *name, vo
 {
     static const char *const metadata[] = {"format", "pt", NULL};
     size_t count = e->first[file + 1] - e->first[file];
-    struct safetensors_entry *entries = calloc(count, sizeof *entries);
+    struct safetensors_entry *entries = error_calloc(count, sizeof *entries, err);
     const char *prefix = e->gpt ? HF_PREFIX : "";
-    char(*names)[HF_NAME_SIZE + sizeof HF_PREFIX] = calloc(count, sizeof *names);
+    char(*names)[HF_NAME_SIZE + sizeof HF_PREFIX] = error_calloc(count, sizeof *names, err);
     int result = -1;
 
-    if (!entries || !names) {
-        error_errno(err, CODE_IO, "a header of %zu tensors", count);
+    if (!entries || !names)
         goto out;
-    }
     for (size_t i = 0; i < count; i++) {
         const struct hf_tensor *tensor = &e->layout->tensors[e->first[file] + i];
 

@@ -93,16 +93,11 @@ static int name_gpt(const struct ckpt_tensor *ours, struct hf_tensor *theirs)
 
 struct hf_layout *hf_layout_create(const struct model_shape *shape, struct error *err)
 {
-    struct hf_layout *layout = calloc(1, sizeof *layout);
+    struct hf_layout *layout = error_calloc(1, sizeof *layout, err);
 
-    if (layout)
-        layout->units = units_create_whole(shape, err);
-    if (layout && layout->units) {
-        layout->tensors = calloc(3 * layout->units->ntensors, sizeof *layout->tensors);
-        layout->start = calloc(layout->units->ntensors + 1, sizeof *layout->start);
-    }
-    if (!layout || !layout->tensors || !layout->start) {
-        error_errno(err, CODE_IO, "a table of the tensors of %d layers", shape->layers);
+    if (!layout || !(layout->units = units_create_whole(shape, err)) ||
+        !(layout->tensors = error_calloc(3 * layout->units->ntensors, sizeof *layout->tensors, err)) ||
+        !(layout->start = error_calloc(layout->units->ntensors + 1, sizeof *layout->start, err))) {
         hf_layout_destroy(layout);
         return NULL;
     }

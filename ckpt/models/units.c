@@ -115,17 +115,17 @@ static void slice_vocabulary(const struct builder *b)
 struct units *units_create(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank,
                            struct error *err)
 {
-    struct units *units = calloc(1, sizeof *units);
+    struct units *units = error_calloc(1, sizeof *units, err);
     struct builder builder = {units, shape, mesh, mesh_coords(mesh, rank), mesh->pp * chunks, NULL};
 
-    builder.first = calloc((size_t)builder.parts + 1, sizeof *builder.first);
-    if (!units || !builder.first)
-        goto no_memory;
+    builder.first = units ? error_calloc((size_t)builder.parts + 1, sizeof *builder.first, err) : NULL;
+    if (!builder.first)
+        goto fail;
     units->nunits = shape->layers + 3;
-    units->units = calloc((size_t)units->nunits, sizeof *units->units);
-    units->tensors = calloc((size_t)units->nunits * UNIT_MAX_TENSORS, sizeof *units->tensors);
+    units->units = error_calloc((size_t)units->nunits, sizeof *units->units, err);
+    units->tensors = error_calloc((size_t)units->nunits * UNIT_MAX_TENSORS, sizeof *units->tensors, err);
     if (!units->units || !units->tensors)
-        goto no_memory;
+        goto fail;
     units->saves_replicated = builder.at.tp == 0;
     partition_layers(shape, builder.parts, builder.first);
     slice_vocabulary(&builder);
@@ -136,8 +136,7 @@ struct units *units_create(const struct model_shape *shape, const struct mesh *m
     add_unit(&builder, units_head(units), UNIT_KIND_HEAD, on_last_stage(&builder));
     free(builder.first);
     return units;
-no_memory:
-    error_set(err, CODE_IO, "out of memory for the list of %d layers", shape->layers);
+fail:
     free(builder.first);
     units_destroy(units);
     return NULL;
@@ -155,16 +154,6 @@ void units_destroy(struct units *units)
     free(units->units);
     free(units->tensors);
     free(units);
-}
-
-size_t units_largest_block(const struct units *units)
-{
-    size_t most = 0;
-
-    for (int i = UNIT_BLOCK0; i < units_head(units); i++)
-        if (units->units[i].count > most)
-            most = units->units[i].count;
-    return most;
 }
 
 size_t unit_tensor_overlap(const struct unit_tensor *tensor, size_t first, size_t count, size_t *begin)
@@ -305,16 +294,12 @@ int units_rank_pieces(const struct model_shape *shape, const struct mesh *mesh, 
     size_t offsets[UNIT_MAX_TENSORS];
 
     *npieces = 0;
-    *pieces = units ? calloc((size_t)units->nunits * UNIT_MAX_TENSORS, sizeof **pieces) : NULL;
-    if (!*pieces) {
-        units_destroy(units);
-        return error_set(err, CODE_IO, "out of memory for the tensors of %d layers", shape->layers);
-    }
-    for (int u = 0; u < units->nunits; u++) {
+    *pieces = units ? error_calloc((size_t)units->nunits * UNIT_MAX_TENSORS, sizeof **pieces, err) : NULL;
+    for (int u = 0; *pieces && u < units->nunits; u++) {
         size_t begin, count = unit_shard(units->units[u].count, mesh->dp, mesh_coords(mesh, rank).dp, &begin);
 
         *npieces += units_pieces(units, u, begin, count, true, *pieces + *npieces, offsets);
     }
     units_destroy(units);
-    return 0;
+    return *pieces ? 0 : -1;
 }

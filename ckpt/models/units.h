@@ -68,9 +68,6 @@ struct units *units_create(const struct model_shape *shape, const struct mesh *m
 struct units *units_create_whole(const struct model_shape *shape, struct error *err);
 void units_destroy(struct units *units);
 
-/* Elements of the largest block on this rank. */
-size_t units_largest_block(const struct units *units);
-
 /*
  * The number of elements of the tensor in [first, first + count) of the unit's flat buffer. *begin is the index, in the
  * tensor's box, of the first one.
