@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "common/option.h"
@@ -99,9 +100,9 @@ done:
     return status;
 }
 
-/* Arguments that are only prefixes. */
-static int inspect_sets(int argc, char **argv, bool every_token)
+int data_show(int argc, char **argv)
 {
+    const bool every_token = strcmp(argv[0], "verify") == 0;
     int code = options_read(&(const struct option_row){0}, argc, argv, data_usage);
     struct error err;
 
@@ -114,16 +115,6 @@ static int inspect_sets(int argc, char **argv, bool every_token)
         if (print_one(argv[i], every_token, &err) < 0)
             code = error_report(&err);
     return code;
-}
-
-int data_show(int argc, char **argv)
-{
-    return inspect_sets(argc, argv, false);
-}
-
-int data_verify(int argc, char **argv)
-{
-    return inspect_sets(argc, argv, true);
 }
 
 /* ---- decode ------------------------------------------------------------------------------------------------------ */

@@ -11,8 +11,7 @@
 #include "common/option.h"
 
 int data_convert(int argc, char **argv); /* without a command: TEXT... --out PREFIX */
-int data_show(int argc, char **argv);
-int data_verify(int argc, char **argv);
+int data_show(int argc, char **argv);    /* show and verify */
 int data_decode(int argc, char **argv);
 int data_train_tokenizer(int argc, char **argv);
 

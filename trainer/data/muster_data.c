@@ -123,7 +123,7 @@ int main(int argc, char **argv)
         int (*run)(int argc, char **argv);
     } commands[] = {
         {"show", data_show},
-        {"verify", data_verify},
+        {"verify", data_show},
         {"decode", data_decode},
         {"train-tokenizer", data_train_tokenizer},
     };

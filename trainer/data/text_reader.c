@@ -168,15 +168,14 @@ static void pass_bytes(struct text_reader *r, size_t bytes, uint64_t lines)
 
 /* ---- documents that are texts ------------------------------------------------------------------------------------ */
 
-/* The end of the last sentence that ends in the text; 0 for none. */
-static size_t find_sentence(const struct text_reader *r, const char *text, size_t bytes)
+/* Moves the state behind a text. Returns the end of the last sentence that ends in it; 0 for none. */
+static size_t pass_sentences(struct sentences *state, const char *text, size_t bytes)
 {
-    struct sentences state = r->piece.sentences;
     size_t last = 0;
     bool ended = true;
 
     for (size_t at = 0; ended;) {
-        at += sentences_next(&state, text + at, bytes - at, &ended);
+        at += sentences_next(state, text + at, bytes - at, &ended);
         if (ended)
             last = at;
     }
@@ -201,28 +200,13 @@ static size_t find_cut(struct text_reader *r)
 {
     const char *text = r->block + r->at;
     size_t bytes = r->used - r->at, cut;
+    struct sentences state = r->piece.sentences;
 
-    if (r->encoding->sentences && (cut = find_sentence(r, text, bytes)) > 0) {
+    if (r->encoding->sentences && (cut = pass_sentences(&state, text, bytes)) > 0) {
         r->piece.flags |= PIECE_ENDS_SEQUENCE;
         return cut;
     }
     return r->encoding->tokenizer ? tokenizer_cut(r->encoding->tokenizer, text, bytes) : cut_bytes(text, bytes);
-}
-
-/* The state of the sentence behind a piece. */
-static void pass_sentences(struct text_reader *r, const char *text, size_t bytes)
-{
-    bool ended = true;
-
-    if (r->piece.flags & PIECE_ENDS_SEQUENCE)
-        r->piece.sentences = (struct sentences){0};
-    else
-        while (ended) {
-            size_t here = sentences_next(&r->piece.sentences, text, bytes, &ended);
-
-            text += here;
-            bytes -= here;
-        }
 }
 
 static int add_text(struct text_reader *r, struct parcel *parcel, struct error *err)
@@ -254,8 +238,10 @@ static int add_text(struct text_reader *r, struct parcel *parcel, struct error *
         close_text(r);
         return 0;
     }
-    if (r->encoding->sentences)
-        pass_sentences(r, text, cut);
+    if (r->piece.flags & PIECE_ENDS_SEQUENCE)
+        r->piece.sentences = (struct sentences){0};
+    else if (r->encoding->sentences)
+        pass_sentences(&r->piece.sentences, text, cut);
     r->piece.flags = r->piece.flags & PIECE_ENDS_SEQUENCE ? 0 : PIECE_CONTINUES;
     pass_bytes(r, cut, text_lines(text, cut));
     return 0;

@@ -318,16 +318,14 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct m
     if (writer->fd < 0)
         goto fail;
     snprintf(writer->path, sizeof writer->path, "%s", path);
-    if (!S_ISREG(now.st_mode)) /* a pipe or a terminal has no lines to remove, and /dev/stdout then leads to no name */
-        return start_thread(writer, err);
-    /* Resolve symbolic links, so that the rename replaces the file and not a link to it. */
-    if (!realpath(path, writer->path)) {
+    /* Resolve symbolic links, so that the rename replaces the file and not a link to it. A pipe or a terminal has no
+     * lines to remove, and /dev/stdout then leads to no name. */
+    if (S_ISREG(now.st_mode) && !realpath(path, writer->path)) {
         error_errno(err, CODE_IO, "cannot resolve metrics %s", path);
         goto fail;
     }
-    if (now.st_size == 0)
-        return start_thread(writer, err);
-    if (drop_beyond(writer, &now, resume_step, damage, err) < 0 || open_again(writer, err) < 0)
+    if (S_ISREG(now.st_mode) && now.st_size > 0 &&
+        (drop_beyond(writer, &now, resume_step, damage, err) < 0 || open_again(writer, err) < 0))
         goto fail;
     return start_thread(writer, err);
 fail:
