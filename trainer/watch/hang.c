@@ -3,11 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const hang_states[HANG_STATES] = {
-    [HANG_SILENT] = "silent", [HANG_RUNNING] = "running", [HANG_STOPPED] = "stopped",
-    [HANG_DEAD] = "dead",     [HANG_ABORTED] = "aborted", [HANG_ENDING] = "ending",
-};
-
 const struct record_op *hang_waiting_op(const struct hang_rank *rank)
 {
     return rank->state == HANG_RUNNING && rank->record.waiting_since ? &rank->record.waiting : NULL;

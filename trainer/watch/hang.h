@@ -27,8 +27,6 @@ enum hang_state {
     HANG_STATES
 };
 
-extern const char *const hang_states[HANG_STATES]; /* "silent", ... */
-
 /* Flat: nodes exchange it as it is. All 0: silent. */
 struct hang_rank {
     enum hang_state state;

@@ -76,16 +76,18 @@ static void put_position(FILE *out, const struct hang_named *named, const struct
     put_operation(out, rank, last);
 }
 
-/* The text for one rank, and the text for several ranks of one node. */
-static const char *const descriptions[HANG_STATES][2] = {
-    [HANG_SILENT] = {"is silent: it or its node is dead, stopped or cut off",
+/* In the table of ranks; of one rank; and of several ranks of one node. What a running rank does is in its record. */
+static const struct {
+    const char *state, *one, *several;
+} states[HANG_STATES] = {
+    [HANG_SILENT] = {"silent", "is silent: it or its node is dead, stopped or cut off",
                      "are silent: their node is dead, stopped or cut off"},
-    [HANG_STOPPED] = {"is stopped (by SIGSTOP or a debugger)", "are stopped (by SIGSTOP or a debugger)"},
+    [HANG_STOPPED] = {"stopped", "is stopped (by SIGSTOP or a debugger)", "are stopped (by SIGSTOP or a debugger)"},
     /* other signals, and exit, are announced: HANG_ABORTED */
-    [HANG_DEAD] = {"is dead (its process is gone), probably by SIGKILL",
+    [HANG_DEAD] = {"dead", "is dead (its process is gone), probably by SIGKILL",
                    "are dead (their processes are gone), probably by SIGKILL"},
-    [HANG_ABORTED] = {"has aborted", "have aborted"},
-    [HANG_ENDING] = {"has ended", "have ended"},
+    [HANG_ABORTED] = {"aborted", "has aborted", "have aborted"},
+    [HANG_ENDING] = {"ending", "has ended", "have ended"},
 };
 
 static void put_state(FILE *out, const struct hang_rank *rank, bool several)
@@ -93,7 +95,7 @@ static void put_state(FILE *out, const struct hang_rank *rank, bool several)
     if (rank->state == HANG_ABORTED && rank->signal && rank->signal != SIGABRT)
         fprintf(out, " %s ended by signal %d (%s)", several ? "were" : "was", rank->signal, strsignal(rank->signal));
     else
-        fprintf(out, " %s", descriptions[rank->state][several]);
+        fprintf(out, " %s", several ? states[rank->state].several : states[rank->state].one);
 }
 
 static void put_one(FILE *out, const struct hang_named *named, const struct hang_rank *ranks)
@@ -269,7 +271,7 @@ static void print_rank(FILE *out, const struct hang_rank *rank, int number, bool
 {
     const struct record_op *op = hang_waiting_op(rank) ? hang_waiting_op(rank) : record_last(&rank->record);
     const struct flight_record *r = &rank->record;
-    const char *state = hang_states[rank->state];
+    const char *state = states[rank->state].state;
     char step[48] = "-";
 
     if (rank->state == HANG_RUNNING)
