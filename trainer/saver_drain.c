@@ -22,7 +22,7 @@ enum {
     MOST_RESTARTS = 5, /* of a muster-ckptd that ends again and again */
     LONG_LIVED = 10,   /* seconds after the last restart, `restarts` is 0 again */
     SILENT_SECONDS = 5,
-    FULL_SECONDS = 5,       /* after a stage was full for so long: a run that stops gives up an older save; and if no
+    FULL_SECONDS = 5,       /* when the stage has been full this long, a stopping run gives up an older save. If no
                                muster-ckptd drains the stage, saves are written directly */
     UNCOMMITTED_AFTER = 15, /* after so long without a commit, log it when a save is postponed or dropped */
     UNCOMMITTED_EVERY = 60,
@@ -72,7 +72,7 @@ static bool is_running(struct saver_stage *s)
     return s->pid != 0;
 }
 
-static bool is_drained(struct saver_stage *s)
+static bool is_drainer_alive(struct saver_stage *s)
 {
     return (is_running(s) || ckpt_stage_has_drainer(s->handle)) && s->silent < 3 * SILENT_SECONDS;
 }
@@ -80,7 +80,7 @@ static bool is_drained(struct saver_stage *s)
 /* True while our muster-ckptd may still be restarted; or while it, or one of an earlier run, runs and moves. */
 static bool has_drainer(struct saver_stage *s)
 {
-    return s->restarts < MOST_RESTARTS || is_drained(s);
+    return s->restarts < MOST_RESTARTS || is_drainer_alive(s);
 }
 
 /* For how long it has not moved, while this process did: a job may be suspended. */
@@ -134,7 +134,7 @@ static void supervise_ckptd(struct saver *saver, struct saver_stage *s)
         log_of_node(saver, CKPTD " made no progress for %.0f s and is restarted", s->silent);
         return;
     }
-    if (is_drained(s))
+    if (is_drainer_alive(s))
         return;
     if (clock_monotonic() - s->restarted > LONG_LIVED)
         s->restarts = 0;

@@ -50,7 +50,7 @@ struct saver {
     double full_since;       /* clock_monotonic when the stage was first found full; 0: it has room */
     uint64_t named, dropped; /* steps of saver_make_room: named by its last call, dropped last; UINT64_MAX: none */
     bool put_off;            /* the stage is full, and that was logged */
-    bool ending, stopping;   /* what is saved now is the last; and there may be little time for it */
+    bool ending, stopping;   /* ending: this is the run's last save. stopping: there may also be little time */
     bool has_snapshot;       /* its copy begins after the next step */
     struct ckpt_progress snapshot; /* the run's progress when engine_snapshot was called */
     struct shard_save shard_save;  /* while it is copied */

@@ -129,7 +129,7 @@ static int handle_all(struct drainer *drainer, struct error *err)
     more = staged_list(&drainer->stage, &saves, &count, err);
     if (more < 0)
         return -1;
-    /* After the saves: none of them is of a run that these do not show. */
+    /* Read after the list of saves, which otherwise could have a save of a run that began in between. */
     drainer->in_use = stage_is_locked(&drainer->stage, STAGE_USERS);
     stage_read_mark(&drainer->stage, STAGE_RUN, drainer->run, sizeof drainer->run);
     if (more && !drainer->more)
@@ -172,7 +172,7 @@ static void free_memory(struct drainer *drainer, bool all)
     close(users);
 }
 
-/* If a save has ended, it may supersede those that are left. */
+/* Not after a pass in which a save ended: it may supersede those that are left, so they are looked at once more. */
 static bool must_leave(const struct drainer *drainer, int left, bool busy)
 {
     return drainer_must_stop(drainer) || (!drainer_waits(drainer) && !busy && left > 0 && !drainer->progress &&

@@ -33,11 +33,11 @@ struct ckpt_drain_options {
     uint64_t cap;   /* bytes a second, of all threads together; 0: unlimited */
     double seconds; /* return after this time; 0: no limit */
     double idle;    /* seconds to wait for other nodes' shards while nothing changes in the checkpoint directory. 0:
-                            300. Below 0: none. Then logs that, and drains the partner's copies. If that does not help,
-                            the save ends as failed and is left to the other nodes, if `once`, or if it is not of the
-                            present run */
+                            300. Below 0: none. After that, logs it and drains the partner's copies. If shards are still
+                            missing, the save ends as failed and is left to the other nodes, but only with `once` or
+                            if the save is not of the present run */
     bool once;      /* return as soon as nothing is left. Without `seconds`, return also when the target fails for all
-                            that is left. Else waits for more saves as long as a process may stage, and then goes on as
+                            that is left. If false: waits for more saves while a process may stage; then continues as
                             with `once` and `idle` below 0 */
     bool partner;   /* drain partner's copies that the target lacks */
     bool

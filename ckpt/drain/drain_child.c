@@ -33,7 +33,7 @@ static void send_line(const char *line, bool failure, void *arg)
     dprintf(child->news, "%c%s\n", failure ? '!' : ' ', line);
 }
 
-/* It holds none of the drainer's descriptors that others wait for: a launcher waits for the end of the output. */
+/* Closes the lock and redirects the output: others wait until these are closed, such as a launcher. */
 static void become_child(struct drain_turn *turn, pid_t parent, int news)
 {
     struct drainer *drainer = turn->drainer;

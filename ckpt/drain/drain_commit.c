@@ -322,7 +322,7 @@ static void prune_old(struct drain_turn *turn)
 
 static int copy_shards(struct drain_turn *turn, const struct directory *from, struct error *err)
 {
-    int result = is_committed(turn, err); /* of a partner's: by another node, which had those shards */
+    int result = is_committed(turn, err); /* a partner's save: by another node that had those shards */
 
     if (result != 0)
         return result;

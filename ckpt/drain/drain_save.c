@@ -1,7 +1,8 @@
 /*
- * drain_save.c - decides from a save's files what to do next for it. A mark takes effect at once. If there is work in
- * the target, the save gets a turn: a child process copies shards, tries to commit, and reports what becomes of the
- * save (drain_child.c). It is tried again while its target fails, or it ends: committed, superseded or failed.
+ * drain_save.c - decides from a save's files what to do next for it. A `dropped` mark takes effect at once, even if a
+ * child waits for the target. If there is work in the target, the save gets a turn: a child process copies shards,
+ * tries to commit, and reports what becomes of the save (drain_child.c). It is tried again while its target fails, or
+ * it ends: committed, superseded or failed.
  */
 #include "config.h"
 
@@ -270,7 +271,7 @@ static bool wait_for_others(struct drain_turn *turn)
 
 /* ---- its turn: each returns false if the save has ended ---------------------------------------------------------- */
 
-/* The turn is over: what the child reported, or that it ended without a word. */
+/* Ends the turn: handles the child's result, or the child's end without a result. */
 static bool end_turn(struct drain_turn *turn)
 {
     struct drainer *drainer = turn->drainer;
@@ -374,7 +375,7 @@ static bool take_turn(struct drain_turn *turn, bool under_way)
             return false;
         if (clock_monotonic() < turn->save->retry_at)
             return true;
-        under_way = false; /* it goes on before a younger one has its turn, and supersedes it */
+        under_way = false; /* continue this one first: a newer one that got a turn now could supersede it */
     }
     if (!under_way)
         update_status(turn);

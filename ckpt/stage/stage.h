@@ -25,7 +25,7 @@
  *       made                               D  mark: the attempt's directory was made in the target
  *
  * Where a save is (enum ckpt_save_state) follows from these files: *staged* if all shards of this node, `local` of
- * them, are complete; *drained* when all are .drained, and their slots have no second name any more, and so are free.
+ * them, are complete; *drained* if all are .drained. Their slots then have no second name and are free.
  * When its step is committed, or a newer one is, or it can never be committed, D first writes that to status.json, and
  * then removes the save's directory.
  *
@@ -37,10 +37,11 @@
  * too, waits for nothing, and removes the stage when it is empty. So nobody need tell it that a run has ended.
  *
  * A target that fails, with any errno, is tried again (drain.h). No answer for 10 seconds is a failure too: the save
- * that D works on is then *hanging*. status.json has the reason. It also has one if this node is done and the shards of
- * other nodes do not come. The trainer acts only when the next save finds the stage full. Then the ranks agree on the
- * oldest step that can go (saver_make_room), and F marks its save as dropped. D frees its memory at once, and abandons
- * the attempt when the target answers. F drops a save on each node, too, if some rank cannot stage its shard.
+ * that D works on is then *hanging*. status.json has the reason. It also has one while this node has drained its shards
+ * and those of other nodes do not arrive. The trainer acts only when the next save finds the stage full. Then the ranks
+ * agree on the oldest step that can go (saver_make_room), and F marks its save as dropped. D frees its memory at once,
+ * and abandons the attempt when the target answers. F drops a save on each node, too, if some rank cannot stage its
+ * shard.
  *
  * An attempt that can never be committed (the save was dropped, a node's staged data is damaged, or what was drained is
  * removed or damaged) is *abandoned* on all nodes, so that none waits for it: ckpt/write/attempt.h has the protocol. D
@@ -48,9 +49,9 @@
  * makes the attempt's directory, and before each try to commit. If it finds the marker, its save ends as failed: "given
  * up by another node: why".
  *
- * D never makes the target: a run does, when it begins. It never makes an attempt's directory twice (`made`). What is
- * missing may be of a file system that is not mounted, and so is a failure of the target. drain_judge_missing says when
- * an attempt counts as removed instead.
+ * D never makes the target: a run does, when it begins. It never makes an attempt's directory twice (`made`). If one is
+ * missing, its file system may not be mounted. That counts as a failure of the target. drain_judge_missing says when an
+ * attempt counts as removed instead.
  *
  * A stage of format 1 differs so: target.json names no run, there is no `run`, and the run gives a save up by an empty
  * file, `dropped` or `replaced`. Its other marks have no meaning any more.

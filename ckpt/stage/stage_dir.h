@@ -21,7 +21,7 @@
 #define STAGE_MAX_TARGET ((size_t)64 << 10)
 #define STAGE_RUN_SIZE   32
 
-/* What target.json holds: the save that a save is of, and where it goes. */
+/* The contents of target.json: a staged save, its run, and the checkpoint directory that it goes to. */
 struct staged_save {
     char dir[4096]; /* the checkpoint directory, absolute */
     uint64_t step;
@@ -110,7 +110,7 @@ double stage_signed_at(const struct directory *stage);
  *
  *   {"pid", "host", "updated",                      of the drainer; seconds since 1970
  *    "generations": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
- *                     "serial", "newest", "reason"}]}
+ *                     "serial", "newest", "reason"}]}      generations: the saves, by their name in format 1
  *
  * The last STATUS_ENDED saves that ended come first, oldest first, and then those under way. serial never decreases: a
  * reader that remembers the greatest one it has seen misses none.
