@@ -21,6 +21,7 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
     "$clang" $sanitizers -x c - -o /dev/null 2>/dev/null ||
     { echo "1..0 # SKIP clang has no libFuzzer (libclang-rt-14-dev)"; exit 0; }
 
+cd "$TOP" || exit
 sources=({common,common/foreign,common/workspace,ckpt/file,ckpt/format,tokenizer,plan}/*.c trainer/data/{indexed,json_text}.c
     srun-plugin/place/topology.c)
 packages='jansson libconfig libisal libpcre2-8 libutf8proc'
@@ -136,7 +137,6 @@ export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 echo "1..${#all[@]}"
 code=0
-cd "$TOP"
 build_sources 2>"$out/errors" || { echo "not ok - the sources do not build"; sed 's/^/# /' "$out/errors" | head -n 20; exit 1; }
 make_seeds || { echo "not ok - the seeds cannot be made"; exit 1; }
 for name in "${all[@]}"; do
