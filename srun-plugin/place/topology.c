@@ -27,8 +27,9 @@ struct record {
 /* Children with the parent of each: either all allocated nodes, or all switches (records). */
 struct members {
     const char *kind;
-    struct hsearch_data table; /* of their indices, by name */
-    int *above;                /* the record above each; -1 for none */
+    const char **names;
+    void *by_name; /* a tree (tsearch) of pointers into `names` */
+    int *above;    /* the record above each; -1 for none */
 };
 
 struct draft {
@@ -193,18 +194,38 @@ static int read_records(struct draft *draft, const char *text, struct error *err
 static int create_members(struct members *members, const char *kind, int count, struct error *err)
 {
     members->kind = kind;
+    members->names = calloc((size_t)count + 1, sizeof *members->names);
     members->above = malloc(((size_t)count + 1) * sizeof *members->above);
     for (int i = 0; members->above && i < count; i++)
         members->above[i] = -1;
-    return members->above && hcreate_r(2 * (size_t)count + 1, &members->table) ? 0 : no_memory(err);
+    return members->names && members->above ? 0 : no_memory(err);
+}
+
+static void keep_name(void *name)
+{
+    (void)name;
+}
+
+static void destroy_members(struct members *members)
+{
+    tdestroy(members->by_name, keep_name);
+    free(members->names);
+    free(members->above);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* Returns the index of the member of that name: `index` if it is new. -1 without memory. */
 static int enter_member(struct members *members, const char *name, int index, struct error *err)
 {
-    ENTRY *entry, wanted = {.key = (char *)(uintptr_t)name, .data = (void *)(intptr_t)index};
+    const char ***entry;
 
-    return hsearch_r(wanted, ENTER, &entry, &members->table) ? (int)(intptr_t)entry->data : no_memory(err);
+    members->names[index] = name;
+    entry = tsearch(&members->names[index], &members->by_name, compare_names);
+    return entry ? (int)(*entry - members->names) : no_memory(err);
 }
 
 static int list_members(struct draft *draft, const struct switch_tree *switch_tree, struct error *err)
@@ -237,19 +258,19 @@ static int link_members(struct draft *draft, struct members *members, const stru
     const struct record *records = draft->records;
 
     for (int i = 0; list && i < list->count; i++) {
-        ENTRY *found, wanted = {.key = list->names[i]};
+        const char ***found = tfind(&list->names[i], &members->by_name, compare_names);
         int *above;
 
-        if (!hsearch_r(wanted, FIND, &found, &members->table)) {
+        if (!found) {
             if (members == &draft->nodes)
                 continue;
             return error_set(err, CODE_DATA, "%s:%d: switch %s is not described", draft->where, records[at].line,
-                             wanted.key);
+                             list->names[i]);
         }
-        above = &members->above[(intptr_t)found->data];
+        above = &members->above[*found - members->names];
         if (*above >= 0 && *above != at)
             return error_set(err, CODE_DATA, "%s:%d: %s %s is under %s already", draft->where, records[at].line,
-                             members->kind, wanted.key, records[*above].name);
+                             members->kind, list->names[i], records[*above].name);
         *above = at;
     }
     return 0;
@@ -382,10 +403,8 @@ struct switch_tree *switch_tree_create(const char *nodes, const char *text, cons
     for (int i = 0; i < draft.count; i++)
         clear_record(&draft.records[i]);
     free(draft.records);
-    hdestroy_r(&draft.nodes.table);
-    hdestroy_r(&draft.switches.table);
-    free(draft.nodes.above);
-    free(draft.switches.above);
+    destroy_members(&draft.nodes);
+    destroy_members(&draft.switches);
     if (rc == 0)
         return switch_tree;
     switch_tree_destroy(switch_tree);
