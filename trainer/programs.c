@@ -23,8 +23,8 @@ static void pass_file(posix_spawn_file_actions_t *files, int from, int to)
 /*
  * Starts a program in a session of its own, which a terminal's ^C does not reach. `words`: its name, looked for in PATH
  * unless it has a slash, and its arguments, up to NULL. Its only open files are `input` and, for its output and its
- * errors, `output` (-1: /dev/null): a launcher that waits for the end of its socket would wait for the program. No signal
- * is blocked in it. -1 and *pid is 0 if it cannot be started.
+ * errors, `output` (-1: /dev/null): a launcher that waits for the end of its socket would wait for the program. No
+ * signal is blocked in it. -1 and *pid is 0 if it cannot be started.
  */
 static int start_program(pid_t *pid, const char *const *words, int input, int output, struct error *err)
 {
@@ -82,8 +82,8 @@ int ckptd_start(pid_t *pid, const char *const *arguments, int input, int output,
 /* ---- squeue ---- */
 
 /*
- * Prints the state of job $1, and "step" unless its step $2 has ended: the run's own step may end in a job that goes on.
- * A suspended job's steps are listed too. The user's own filters of squeue's output do not apply.
+ * Prints the state of job $1, and "step" unless its step $2 has ended: the run's own step may end in a job that goes
+ * on. A suspended job's steps are listed too. The user's own filters of squeue's output do not apply.
  */
 static const char question[] = "unset SLURM_CLUSTERS $(env | sed -n 's/^\\(SQUEUE_[A-Z0-9_]*\\)=.*/\\1/p')\n"
                                "squeue --noheader --states=all --jobs=\"$1\" --format=%T || exit\n"
