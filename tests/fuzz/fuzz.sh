@@ -113,7 +113,7 @@ dictionary() {
 
 # One line of TAP, into a file: two run at once.
 run_one() {
-    local name=$1 corpus=$out/$1.corpus runs
+    local name=$1 corpus=$out/$1.corpus runs seeds
     rm -rf "$corpus" "$out/$name.findings"
     mkdir -p "$corpus" "$out/$name.findings"
     dictionary "$name" >"$out/$name.dict"
@@ -121,10 +121,11 @@ run_one() {
         -dict="$out/$name.dict" -artifact_prefix="$out/$name.findings/" "$corpus" "$out/seeds/$name" \
         >"$out/$name.log" 2>&1; then
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$out/$name.log")
-        if [ "${runs:-0}" -gt 1000 ] && grep -q 'INITED cov: ' "$out/$name.log"; then
+        seeds=$(sed -n 's/^#\([0-9]*\).*INITED cov: .*/\1/p' "$out/$name.log")
+        if [ "${runs:-0}" -gt "${seeds:-$runs}" ]; then
             echo "ok - $name: $runs inputs in $seconds s, $(grep -o 'cov: [0-9]*' "$out/$name.log" | tail -n 1)"
         else
-            echo "not ok - $name: only ${runs:-no} inputs were run; see $out/$name.log"
+            echo "not ok - $name: ${runs:-no} inputs were run, none beyond the seeds; see $out/$name.log"
         fi
     else
         echo "not ok - $name: $(grep -m 1 -E 'ERROR|runtime error' "$out/$name.log"); see $out/$name.log and $out/$name.findings"
