@@ -110,15 +110,16 @@ static int check_rows(const char *text, const struct sweep_lines *rows, struct e
     return rows->count > 0 ? -1 : error_set(err, CODE_USAGE, "no rows: give --try PATH=VALUE,VALUE... or --row");
 }
 
-static int write_lines(const char *dir, const char *name, const struct sweep_lines *lines, struct error *err)
+static int write_file(const char *dir, const char *name, const struct sweep_lines *lines, const char *end,
+                      struct error *err)
 {
     char path[PATH_MAX];
     FILE *file;
 
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    file = fopen(path, "wxe");
+    file = fopen(path, "we");
     for (size_t i = 0; file && i < lines->count; i++)
-        fprintf(file, "%s\n", lines->text[i]);
+        fprintf(file, "%s%s", lines->text[i], end);
     return file && fclose(file) == 0 ? 0 : error_errno(err, CODE_IO, "%s", path);
 }
 
@@ -179,12 +180,10 @@ static int create_sweep(const char *dir, const char *path, struct sweep_options 
         result = check_rows(job.text, &options->rows, err);
     if (result == 0 && mkdir(dir, 0777) < 0)
         result = error_errno(err, CODE_IO, "%s: a sweep needs a new directory", dir);
-    if (result == 0) {
-        job.text[strlen(job.text) - 1] = '\0'; /* its last newline */
-        result = write_lines(dir, "job.cfg", &(struct sweep_lines){&job.text, 1}, err);
-    }
     if (result == 0)
-        result = write_lines(dir, "rows", &options->rows, err);
+        result = write_file(dir, "job.cfg", &(struct sweep_lines){&job.text, 1}, "", err);
+    if (result == 0)
+        result = write_file(dir, "rows", &options->rows, "\n", err);
     if (result == 0)
         print_commands(dir, &options->rows);
     job_destroy(&job);
@@ -210,18 +209,22 @@ static int take_row(const char *text, void *to)
 static int print_tables(const char *dir, const char *machine_name, struct error *err)
 {
     struct cluster machine;
-    char path[PATH_MAX];
+    char *text = NULL;
+    size_t size;
     FILE *csv;
     int result;
 
     if (machine_name && cluster_read(&machine, machine_name, err) < 0)
         return -1;
-    snprintf(path, sizeof path, "%s/table.csv", dir);
-    csv = fopen(path, "we");
+    csv = open_memstream(&text, &size); /* a sweep that cannot be read leaves the last table as it is */
     if (!csv)
-        return error_errno(err, CODE_IO, "%s", path);
+        return error_errno(err, CODE_IO, "the table");
     result = sweep_tables(dir, machine_name ? &machine : NULL, csv, stdout, err);
-    return fclose(csv) == 0 || result < 0 ? result : error_errno(err, CODE_IO, "%s", path);
+    fclose(csv);
+    if (result == 0)
+        result = write_file(dir, "table.csv", &(struct sweep_lines){&text, 1}, "", err);
+    free(text);
+    return result;
 }
 
 int sweep_main(int argc, char **argv)
