@@ -33,20 +33,14 @@ int error_set(struct error *err, enum exit_code code, const char *format, ...)
 
 int error_errno(struct error *err, enum exit_code code, const char *format, ...)
 {
-    int saved = errno;
+    const char *why = strerror(errno);
+    char text[sizeof err->text];
     va_list args;
-    size_t used;
 
-    if (!err)
-        return -1;
-    err->code = code;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    used = strlen(err->text);
-    snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(saved));
-    error_tame(err->text);
-    return -1;
+    return error_set(err, code, "%s: %s", text, why);
 }
 
 void *error_calloc(size_t count, size_t size, struct error *err)
@@ -77,20 +71,16 @@ int error_reserve(void *array, size_t *room, size_t count, size_t more, size_t s
 
 int error_prefix(struct error *err, const char *format, ...)
 {
-    char rest[sizeof err->text];
+    char context[sizeof err->text], rest[901];
     va_list args;
-    size_t used;
 
     if (!err)
         return -1;
-    memcpy(rest, err->text, sizeof rest);
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    vsnprintf(context, sizeof context, format, args);
     va_end(args);
-    used = strlen(err->text);
-    snprintf(err->text + used, sizeof err->text - used, ": %.900s", rest);
-    error_tame(err->text);
-    return -1;
+    snprintf(rest, sizeof rest, "%.900s", err->text);
+    return error_set(err, err->code, "%s: %s", context, rest);
 }
 
 struct error *error_first(struct error *kept)

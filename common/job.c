@@ -10,6 +10,7 @@
 #include "common/job_data.h"
 #include "common/job_impl.h"
 #include "common/job_text.h"
+#include "common/text.h"
 
 #define OVERRIDE_LINE "#! --set "
 
@@ -215,23 +216,12 @@ bool job_reserves_variable(const char *name)
 {
     static const char *const names[] = {"RANK",      "WORLD_SIZE",  "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
                                         "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"};
-    static const char *const prefixes[] = {"SLURM_", "SPANK_", "PMI_", "PMIX_", "MUSTER_"};
+    static const char *const prefixes[] = {"SLURM_", "SPANK_", "PMI_", "PMIX_", "MUSTER_", NULL};
 
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
-    return false;
-}
-
-static bool is_valid_name(const char *name)
-{
-    for (const char *c = name; *c; c++)
-        if (!isalnum((unsigned char)*c) && *c != '_')
-            return false;
-    return !isdigit((unsigned char)name[0]);
+    return text_begins_with(name, prefixes);
 }
 
 static bool is_one_line(const char *value)
@@ -249,7 +239,7 @@ static int check_environment(const struct job_reader *r, const config_setting_t 
         struct job_origin at = {.line = (int)config_setting_source_line(setting)};
         const char *name = config_setting_name(setting), *value = config_setting_get_string(setting);
 
-        if (!is_valid_name(name))
+        if (name[text_name_length(name)])
             return job_reader_fail(r, at, "environment.%s is not a valid variable name; use letters, digits and _",
                                    name);
         if (job_reserves_variable(name))
@@ -350,20 +340,18 @@ static int store_override_lines(struct job_reader *r, const char *text)
 /* The file's text and a line for each override. */
 static char *full_text(const char *text, char *const *set, int nset)
 {
-    size_t size = strlen(text) + 2;
-    char *full, *end;
+    size_t length = strlen(text), size;
+    char *full = NULL;
+    FILE *out = open_memstream(&full, &size);
 
-    for (int i = 0; i < nset; i++)
-        size += strlen(OVERRIDE_LINE) + strlen(set[i]) + 1;
-    full = malloc(size);
-    if (!full)
-        return NULL;
-    end = stpcpy(full, text);
-    if (end > full && end[-1] != '\n')
-        end = stpcpy(end, "\n");
-    for (int i = 0; i < nset; i++)
-        end = stpcpy(stpcpy(stpcpy(end, OVERRIDE_LINE), set[i]), "\n");
-    return full;
+    if (out)
+        fprintf(out, "%s%s", text, length > 0 && text[length - 1] != '\n' ? "\n" : "");
+    for (int i = 0; out && i < nset; i++)
+        fprintf(out, OVERRIDE_LINE "%s\n", set[i]);
+    if (out && fclose(out) == 0)
+        return full;
+    free(full);
+    return NULL;
 }
 
 int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err)
@@ -434,8 +422,7 @@ void job_destroy(struct job *job)
     job->text = NULL;
 }
 
-int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),
-                      void *arg, struct error *err)
+int job_each_variable(const struct job *job, job_variable_visit *visit, void *arg, struct error *err)
 {
     const config_setting_t *group = NULL;
     config_t config;
@@ -443,11 +430,11 @@ int job_each_variable(const struct job *job, void (*visit)(const char *name, con
 
     if (status == 0)
         group = config_lookup(&config, "environment");
-    for (int i = 0; group && i < config_setting_length(group); i++) {
+    for (int i = 0; status == 0 && group && i < config_setting_length(group); i++) {
         const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
 
-        visit(config_setting_name(setting), config_setting_get_string(setting),
-              (int)config_setting_source_line(setting), arg);
+        status = visit(config_setting_name(setting), config_setting_get_string(setting),
+                       (int)config_setting_source_line(setting), arg, err);
     }
     config_destroy(&config);
     return status;

@@ -208,10 +208,11 @@ void job_each_key(void (*visit)(const char *path, const char *type, const char *
 
 /*
  * Visits every variable of the group "environment", which `srun --muster` sets in every rank unless the user has set
- * it. `line` is its line in the file. -1 only when out of memory: job_parse has checked the text.
+ * it. `line` is its line in the file. -1 where `visit` returns that, and when out of memory: job_parse has checked the
+ * text.
  */
-int job_each_variable(const struct job *job, void (*visit)(const char *name, const char *value, int line, void *arg),
-                      void *arg, struct error *err);
+typedef int job_variable_visit(const char *name, const char *value, int line, void *arg, struct error *err);
+int job_each_variable(const struct job *job, job_variable_visit *visit, void *arg, struct error *err);
 
 /* True if Slurm or muster sets the variable, which identifies a rank: no job file and no fabric profile may set it. */
 bool job_reserves_variable(const char *name);

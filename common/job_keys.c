@@ -6,6 +6,7 @@
 
 #include "common/job.h"
 #include "common/job_impl.h"
+#include "common/text.h"
 
 #define FIELD(member)   .offset = offsetof(struct job, member), .size = sizeof(((struct job *)NULL)->member)
 #define RANGE(low, top) .least = (low), .most = (top)
@@ -344,7 +345,7 @@ void job_key_advice(const char *path, char *advice, size_t size)
  *   data.tokenizer   changes no sample; another one than that in checkpoint.dir is refused
  *   the others       do not change the result
  */
-static const char *const logged_groups[] = {"model.", "attention", "batch.", "optimizer.", "data.", "precision."};
+static const char *const logged_groups[] = {"model.", "attention", "batch.", "optimizer.", "data.", "precision.", NULL};
 static const char *const unlogged[] = {
     "model.preset", "model.init_std",         "batch.micro_batch",   "batch.steps",
     "batch.seed",   "optimizer.most_skipped", "data.valid",          "data.tokenizer",
@@ -356,10 +357,7 @@ static bool is_logged(const struct job_key *key)
     for (size_t i = 0; i < sizeof unlogged / sizeof unlogged[0]; i++)
         if (strcmp(key->path, unlogged[i]) == 0)
             return false;
-    for (size_t i = 0; i < sizeof logged_groups / sizeof logged_groups[0]; i++)
-        if (strncmp(key->path, logged_groups[i], strlen(logged_groups[i])) == 0)
-            return true;
-    return false;
+    return text_begins_with(key->path, logged_groups);
 }
 
 /* Without decay_steps the learning rate falls until the run ends. */

@@ -16,13 +16,15 @@ static const struct version version_1 = {"/sys/fs/cgroup/memory", "memory.limit_
 static const struct version version_2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
 
 /* The number after `key` at the start of a line of the file; with key "" the first number. `otherwise` if not found. */
-static uint64_t find_number(const char *path, const char *key, uint64_t otherwise)
+static uint64_t find_number(const char *directory, const char *name, const char *key, uint64_t otherwise)
 {
-    FILE *file = fopen(path, "re");
-    char line[256];
+    char path[4608], line[256];
     uint64_t value = otherwise;
     size_t length = strlen(key);
+    FILE *file;
 
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file))
         if (strncmp(line, key, length) == 0 && sscanf(line + length, "%" SCNu64, &value) == 1)
             break;
@@ -31,17 +33,9 @@ static uint64_t find_number(const char *path, const char *key, uint64_t otherwis
     return value;
 }
 
-static uint64_t group_number(const char *group, const char *file, const char *key, uint64_t otherwise)
-{
-    char path[4608];
-
-    snprintf(path, sizeof path, "%s/%s", group, file);
-    return find_number(path, key, otherwise);
-}
-
 static uint64_t group_limit(const char *group, const struct version *version)
 {
-    return group_number(group, version->limit, "", UINT64_MAX); /* "max" is not a number */
+    return find_number(group, version->limit, "", UINT64_MAX); /* "max" is not a number */
 }
 
 static uint64_t group_left(const char *group, const struct version *version)
@@ -50,8 +44,8 @@ static uint64_t group_left(const char *group, const struct version *version)
 
     if (limit == UINT64_MAX)
         return UINT64_MAX;
-    used = group_number(group, version->used, "", 0);
-    cached = group_number(group, "memory.stat", version->cached, 0);
+    used = find_number(group, version->used, "", 0);
+    cached = find_number(group, "memory.stat", version->cached, 0);
     used = used > cached ? used - cached : 0;
     return limit > used ? limit - used : 0;
 }
@@ -135,7 +129,7 @@ uint64_t memory_limit_left(void)
 
 uint64_t memory_available(void)
 {
-    uint64_t kib = find_number("/proc/meminfo", "MemAvailable:", UINT64_MAX);
+    uint64_t kib = find_number("/proc", "meminfo", "MemAvailable:", UINT64_MAX);
 
     return kib == UINT64_MAX ? kib : kib * 1024;
 }

@@ -5,8 +5,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -183,6 +181,23 @@ bool text_ends_with(const char *text, const char *end)
     size_t length = strlen(text), tail = strlen(end);
 
     return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+bool text_begins_with(const char *text, const char *const *beginnings)
+{
+    for (; beginnings && *beginnings; beginnings++)
+        if (strncmp(text, *beginnings, strlen(*beginnings)) == 0)
+            return true;
+    return false;
+}
+
+size_t text_name_length(const char *text)
+{
+    size_t length = 0;
+
+    while (isalnum((unsigned char)text[length]) || text[length] == '_')
+        length++;
+    return isdigit((unsigned char)text[0]) ? 0 : length;
 }
 
 size_t text_utf8_length(const char *text)

@@ -44,6 +44,12 @@ const char *text_bytes(char text[TEXT_BYTES_SIZE], uint64_t bytes);
 
 bool text_ends_with(const char *text, const char *end);
 
+/* True if it begins with one of these; NULL is behind the last, and is no list. */
+bool text_begins_with(const char *text, const char *const *beginnings);
+
+/* Bytes of the name of an environment variable that `text` begins with; 0 for none. */
+size_t text_name_length(const char *text);
+
 /* Bytes of the UTF-8 character at `text` (RFC 3629, section 4); 0 where there is none. */
 size_t text_utf8_length(const char *text);
 

@@ -156,11 +156,13 @@ static int print_plan(const struct job *job, int ranks, struct error *err)
 }
 
 /* arg: the job file's name. */
-static void warn_of_preload(const char *name, const char *value, int line, void *arg)
+static int warn_of_preload(const char *name, const char *value, int line, void *arg, struct error *err)
 {
+    (void)err;
     if (strcmp(name, "LD_PRELOAD") == 0 || strcmp(name, "LD_AUDIT") == 0)
         fprintf(stderr, "muster-train: warning: %s:%d: %s makes every rank load %s; it must be on every node\n",
                 (const char *)arg, line, name, value);
+    return 0;
 }
 
 /* --check and --plan */

@@ -32,8 +32,7 @@ struct device_traits {
 enum { SQUARES_BLOCK = 4096 }; /* elements of a sum_of_squares that are summed alone */
 
 /*
- * Predicts the workspace of operations of these sizes. A pure function, for a planner without a device and for the
- * engine. It does not know:
+ * Sizes of operations. The prediction does not know:
  *  - on a CPU, how much of its share the product's library will use. The share is allocated whole at the first product,
  *    and was enough for every shape that was tried.
  *  - on a GPU, whether cuBLASLt has an algorithm for an epilogue at these sizes (else the product needs rows * n floats

@@ -1,6 +1,5 @@
 #include "srun-plugin/fabric/fabric.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -58,17 +57,7 @@ fail:
 
 static int is_profile(const struct dirent *entry)
 {
-    size_t length = strlen(entry->d_name);
-
-    return entry->d_name[0] != '.' && length > 4 && strcmp(entry->d_name + length - 4, ".cfg") == 0;
-}
-
-static bool is_for_absent(const char *name, const char *const *absent)
-{
-    for (; absent && *absent; absent++)
-        if (strncmp(name, *absent, strlen(*absent)) == 0)
-            return true;
-    return false;
+    return entry->d_name[0] != '.' && text_ends_with(entry->d_name, ".cfg");
 }
 
 static int add_file(struct fabric *fabric, enum fabric_layer layer, const char *directory, const char *name,
@@ -104,9 +93,9 @@ int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const c
     for (int i = 0; i < found; i++) {
         const char *name = entries[i]->d_name;
 
-        if (!is_for_absent(name, absent) && add_file(fabric, layer, path, name, &err) == 0)
+        if (!text_begins_with(name, absent) && add_file(fabric, layer, path, name, &err) == 0)
             added++;
-        else if (!is_for_absent(name, absent))
+        else if (!text_begins_with(name, absent))
             complain(&err, arg);
         free(entries[i]);
     }
@@ -155,34 +144,20 @@ void file_variables_clear(struct file_variables *variables)
     *variables = (struct file_variables){0};
 }
 
-/* Length of the variable's name at the beginning of a line; 0 if the line sets none. */
-static size_t name_length(const char *line)
-{
-    size_t length = 0;
-
-    while (isalnum((unsigned char)line[length]) || line[length] == '_')
-        length++;
-    return line[length] == '=' && !isdigit((unsigned char)line[0]) ? length : 0;
-}
-
 int fabric_conf_parse(struct file_variables *variables, const char *text, struct error *err)
 {
-    int status = 0;
+    char *copy = strdup(text), *line;
+    int status = copy ? 0 : error_errno(err, CODE_IO, "no memory for nccl.conf");
 
-    while (*text && status == 0) {
-        size_t length = strcspn(text, "\n"), name = name_length(text);
+    for (char *rest = copy; status == 0 && (line = strsep(&rest, "\n"));) {
+        size_t name = text_name_length(line);
 
-        if (name > 0 && name < length) {
-            char *line = strndup(text, length);
-
-            if (!line)
-                return error_errno(err, CODE_IO, "no memory for nccl.conf");
+        if (name > 0 && line[name] == '=') {
             line[name] = '\0';
             status = file_variables_add(variables, line, line + name + 1, 0, err);
-            free(line);
         }
-        text += length + (text[length] == '\n');
     }
+    free(copy);
     return status;
 }
 

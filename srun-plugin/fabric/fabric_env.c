@@ -68,11 +68,11 @@ static void offer_value(struct planner *p, enum env_origin origin, const char *n
 static void offer_job(struct planner *p)
 {
     const struct file_variables *job = p->inputs->job;
-    const char *file = p->inputs->job_file ? p->inputs->job_file : "", *slash = strrchr(file, '/');
+    const char *file = p->inputs->job_file ? basename(p->inputs->job_file) : "";
     char source[PATH_MAX];
 
     for (size_t i = 0; job && i < job->count; i++) {
-        snprintf(source, sizeof source, "%s:%d", slash ? slash + 1 : file, job->items[i].line);
+        snprintf(source, sizeof source, "%s:%d", file, job->items[i].line);
         offer_value(p, ENV_FROM_JOB, job->items[i].name, job->items[i].value, source, "set by the job file");
     }
 }
@@ -80,9 +80,7 @@ static void offer_job(struct planner *p)
 /* The directory of the shipped profiles is known; a site's file is shown with its path. */
 static const char *shown_file(const struct fabric_profile *profile)
 {
-    const char *slash = profile->layer == FABRIC_SHIPPED ? strrchr(profile->file, '/') : NULL;
-
-    return slash ? slash + 1 : profile->file;
+    return profile->layer == FABRIC_SHIPPED ? basename(profile->file) : profile->file;
 }
 
 static void offer_setting(struct planner *p, const struct fabric_profile *profile, const config_setting_t *setting)

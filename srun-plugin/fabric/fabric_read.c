@@ -7,6 +7,7 @@
 
 #include "common/job.h"
 #include "common/job_text.h"
+#include "common/text.h"
 #include "srun-plugin/fabric/fabric_profile.h"
 
 #define PRIORITY_DEFAULT 50
@@ -259,9 +260,9 @@ static int check_group(const struct reader *r, const struct key *keys, const con
 
 static int check_variable(const struct reader *r, const config_setting_t *setting, const char *name)
 {
-    size_t length = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
+    size_t length = text_name_length(name);
 
-    if (name[length] || isdigit((unsigned char)name[0]))
+    if (name[length])
         return fail_at(r, setting, "\"%s\" is not a variable's name; letters, digits and _", name);
     if (length > NAME_MOST)
         return fail_at(r, setting, "a variable's name of %zu bytes; at most %d", length, NAME_MOST);

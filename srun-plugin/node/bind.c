@@ -284,10 +284,7 @@ static size_t count_users(const struct bind_plan *plan, size_t nic)
     return owned ? count : 0;
 }
 
-/*
- * A GPU without a NIC of its own shares the least used one of its neighbours, not one that no rank uses: an idle NIC
- * may belong to the storage network. node->nic_count if no neighbour has one.
- */
+/* For a GPU without a NIC of its own, the least used one of its neighbours. node->nic_count if no neighbour has one. */
 static size_t find_shared(const struct node *node, const struct bind_plan *plan, size_t rank, const bool *nearest)
 {
     size_t best = node->nic_count, fewest = SIZE_MAX;
@@ -359,7 +356,7 @@ static void keep_given(const struct node *node, const struct bind_request *reque
         int numa = rank->gpu >= 0 ? node->gpus[rank->gpu].numa : -1;
         char list[64];
 
-        rank->cpus = request->given[i];
+        rank->cpus = *request->given;
         if (numa >= 0 && node->numa_count > 1 && !cpus_intersect(&rank->cpus, &node->numas[numa].cpus))
             add_note(plan, "rank %zu runs on CPUs %s, as requested from Slurm, but its GPU %s is at NUMA node %u", i,
                      cpus_format(&rank->cpus, list, sizeof list), node->gpus[rank->gpu].address,

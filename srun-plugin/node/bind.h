@@ -33,8 +33,8 @@
 
 struct bind_request {
     unsigned local_ranks;     /* at least 1 */
-    const struct cpus *given; /* [local_ranks] CPUs that the ranks keep, since Slurm binds them already or for another
-                                 reason; NULL: bind them */
+    const struct cpus *given; /* CPUs that each rank keeps, since Slurm binds it already or for another reason; NULL:
+                                 bind them */
     const size_t *gpus;       /* [gpu_count] that the ranks see, in their order (visible.h); NULL: all usable ones */
     size_t gpu_count;
 };

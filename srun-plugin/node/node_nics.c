@@ -102,20 +102,19 @@ static bool read_up(const char *root, const char *name)
     return strcmp(state, "up") == 0 || strcmp(state, "unknown") == 0;
 }
 
-/* sysfs has Mbit/s, from the driver: -1 without a link; often none in virtual machines. */
-static unsigned read_rate(const char *root, const char *name)
-{
-    char speed[32];
-    long value = sysfs_line(root, speed, sizeof speed, "sys/class/net/%s/speed", name) ? strtol(speed, NULL, 10) : 0;
-
-    return value > 0 ? (unsigned)(value / 1000) : 0;
-}
-
 static long read_integer(const char *root, const char *name, const char *file)
 {
     char text[32];
 
     return sysfs_line(root, text, sizeof text, "sys/class/net/%s/%s", name, file) ? strtol(text, NULL, 10) : -1;
+}
+
+/* sysfs has Mbit/s, from the driver: -1 without a link; often none in virtual machines. */
+static unsigned read_rate(const char *root, const char *name)
+{
+    long speed = read_integer(root, name, "speed");
+
+    return speed > 0 ? (unsigned)(speed / 1000) : 0;
 }
 
 /* The RDMA port of the same PCI device; if one device has several ports, the one with the same number. */

@@ -35,8 +35,7 @@ static void report_numas(const struct node *node, FILE *out)
 {
     if (!node->numa_count)
         return;
-    fputc('\n', out);
-    fprintf(out, "numa  socket  memory    CPUs\n");
+    fputs("\nnuma  socket  memory    CPUs\n", out);
     for (size_t i = 0; i < node->numa_count; i++) {
         const struct node_numa *numa = &node->numas[i];
         char memory[32], list[64];
@@ -50,8 +49,7 @@ static void report_gpus(const struct node *node, FILE *out)
 {
     if (!node->gpu_count)
         return;
-    fputc('\n', out);
-    fprintf(out, "gpu  address       numa  state      driver    model\n");
+    fputs("\ngpu  address       numa  state      driver    model\n", out);
     for (size_t i = 0; i < node->gpu_count; i++) {
         const struct node_gpu *gpu = &node->gpus[i];
         char numa[16];
@@ -64,8 +62,7 @@ static void report_gpus(const struct node *node, FILE *out)
 
 static void report_nics(const struct node *node, FILE *out)
 {
-    fputc('\n', out);
-    fprintf(out, "nic              kind        numa  link  Gbit/s  interface     address\n");
+    fputs("\nnic              kind        numa  link  Gbit/s  interface     address\n", out);
     for (size_t i = 0; i < node->nic_count; i++) {
         const struct node_nic *nic = &node->nics[i];
         bool last = !nic->inet[0] && !nic->default_route && !nic->bond[0]; /* no blanks at the end of a line */

@@ -7,10 +7,8 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <ifaddrs.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,5 @@
 #include "srun-plugin/place/order.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

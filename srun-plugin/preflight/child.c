@@ -5,32 +5,22 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
-
-static bool starts_with(const char *text, const char *prefix)
-{
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
+#include "common/text.h"
 
 /* Whether the child gets an entry "NAME=VALUE" of our environment. */
 static bool is_inherited(const char *entry)
 {
     static const char *const kept[] = {
-        "SLURM_CONF=", "SLURM_CONF_SERVER=", "SLURM_JWT=", "SLURM_WORKING_CLUSTER=", "MUSTER_PREFLIGHT_ROOT="};
-    static const char *const dropped[] = {"SLURM", "_SLURM", "SBATCH_", "SALLOC_", "SRUN_", "SPANK_", "PMI", "MUSTER_"};
+        "SLURM_CONF=", "SLURM_CONF_SERVER=", "SLURM_JWT=", "SLURM_WORKING_CLUSTER=", "MUSTER_PREFLIGHT_ROOT=", NULL};
+    static const char *const dropped[] = {"SLURM", "_SLURM", "SBATCH_", "SALLOC_", "SRUN_", "SPANK_", "PMI", "MUSTER_",
+                                          NULL};
 
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        if (starts_with(entry, kept[i]))
-            return true;
-    for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++)
-        if (starts_with(entry, dropped[i]))
-            return false;
-    return true;
+    return text_begins_with(entry, kept) || !text_begins_with(entry, dropped);
 }
 
 static char **list_environment(void)

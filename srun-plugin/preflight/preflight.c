@@ -215,11 +215,11 @@ static void log_others(const struct preflight *preflight, const struct inbox *in
         log_line(preflight, "%s", inbox->other[i]);
 }
 
+/* `names`: of the bad nodes; NULL without memory. */
 static void log_verdict(const struct preflight *preflight, const struct verdict *verdict, const struct inbox *inbox,
-                        double took)
+                        const char *names, double took)
 {
     size_t count = verdict->count;
-    char *names = list_bad(preflight->layout, verdict);
 
     for (size_t i = 0; i < verdict->note_count && i < NOTES; i++)
         log_line(preflight, "note: %s", verdict->notes[i]);
@@ -236,7 +236,6 @@ static void log_verdict(const struct preflight *preflight, const struct verdict 
     else if (!verdict->everywhere)
         log_line(preflight, "%zu of %zu nodes are good; %s %s not (%.1f s); no task was started", count - verdict->bad,
                  count, names ? names : "the others", verdict->bad > 1 ? "are" : "is", took);
-    free(names);
 }
 
 static bool has_no_answer(const struct inbox *inbox)
@@ -248,20 +247,20 @@ static bool has_no_answer(const struct inbox *inbox)
 }
 
 /*
- * Logs a line for each bad node, and one at the end. 0 and *verdict, to be destroyed by the caller, when the nodes were
- * asked; -1 and *err (CODE_IO) when no srun could be started, or it ended before any node had answered: then the nodes
- * are not the cause. When all of them are silent until time is over, all are bad.
+ * Logs a line for each bad node, and one at the end. Returns the step's exit code, and *bad: the names of the bad nodes,
+ * to be freed; -1 and *err (CODE_IO) when no srun could be started, or it ended before any node had answered: then the
+ * nodes are not the cause. When all of them are silent until time is over, all are bad.
  */
-static int ask_nodes(const struct preflight *preflight, struct verdict **verdict, struct error *err)
+static int ask_nodes(const struct preflight *preflight, char **bad, struct error *err)
 {
     int seconds = SECONDS + (int)(preflight->layout->node_count / NODES_A_SECOND), status = -1;
     double begun = clock_monotonic();
     struct inbox *inbox = inbox_create(preflight->layout);
+    struct verdict *verdict = NULL;
     struct command command;
     struct child child;
     bool late;
 
-    *verdict = NULL;
     build_command(&command, preflight, seconds - SPARE);
     if (!inbox || command.failed) {
         error_set(err, CODE_IO, "no memory to ask %zu nodes", preflight->layout->node_count);
@@ -271,20 +270,21 @@ static int ask_nodes(const struct preflight *preflight, struct verdict **verdict
         goto done;
     late = listen_to(inbox, child.fd, begun + seconds);
     child_end(&child);
-    /* If srun ended at once, it or the program is the cause, not the nodes. */
     if (!late && has_no_answer(inbox)) {
         log_others(preflight, inbox);
         error_set(err, CODE_IO, "no node answered: %s did not run there", preflight->program);
         goto done;
     }
-    *verdict = verdict_create(inbox->answers, inbox->count, clock_monotonic() - begun);
-    if (!*verdict) {
+    verdict = verdict_create(inbox->answers, inbox->count, clock_monotonic() - begun);
+    if (!verdict) {
         error_set(err, CODE_IO, "no memory to judge %zu nodes", inbox->count);
         goto done;
     }
-    log_verdict(preflight, *verdict, inbox, clock_monotonic() - begun);
-    status = 0;
+    *bad = list_bad(preflight->layout, verdict);
+    log_verdict(preflight, verdict, inbox, *bad, clock_monotonic() - begun);
+    status = !verdict->bad ? CODE_OK : verdict->everywhere ? CODE_IO : CODE_PEER;
 done:
+    verdict_destroy(verdict);
     text_free_lines(command.argv, command.count);
     inbox_destroy(inbox);
     return status;
@@ -409,19 +409,14 @@ static bool replace_nodes(const struct preflight *preflight, const char *bad)
 
 int preflight_step(const struct preflight *preflight)
 {
-    struct verdict *verdict = NULL;
+    char *bad = NULL;
     struct error err = {0};
-    int code = 0;
-    char *bad;
+    int code = ask_nodes(preflight, &bad, &err);
 
-    if (ask_nodes(preflight, &verdict, &err) < 0) {
+    if (code < 0) {
         log_line(preflight, "warning: the nodes were not checked: %s", err.text);
         return 0;
     }
-    if (verdict->bad)
-        code = verdict->everywhere ? CODE_IO : CODE_PEER;
-    bad = list_bad(preflight->layout, verdict);
-    verdict_destroy(verdict);
     if (code == CODE_PEER && preflight->exclude && bad && replace_nodes(preflight, bad))
         exit(code);
     free(bad);

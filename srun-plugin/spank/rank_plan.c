@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "config.h"
-#include "srun-plugin/node/visible.h"
 #include "srun-plugin/place/slurmctld.h"
 
 /* ---- who set a variable ------------------------------------------------------------------------------------------ */
@@ -120,20 +119,21 @@ static void add_threads(struct env_maker *maker, const struct task *task)
 {
     uint32_t share = task->local_ranks ? task->node_cpus / task->local_ranks : 0;
     uint32_t threads = share ? share : 1;
+    bool inherited = task->step->cpus_inherited;
     /* Not sbatch's number, but what the rank really has; the report explains it. */
     const char *why =
-        task->cpus_inherited
+        inherited
             ? "the step's CPUs on the node / its ranks there: sbatch's --cpus-per-task does not reach srun"
             : "the step's CPUs on the node / its ranks there";
     char given[32];
-    bool gave_one = !task->cpus_inherited &&
+    bool gave_one = !inherited &&
                     maker->reader->lookup("SLURM_CPUS_PER_TASK", given, sizeof given, maker->reader->arg) &&
                     strcmp(given, "1") == 0;
 
     if (task->bound_cores) {
         threads = task->bound_cores;
-        why = task->cpus_inherited ? "the cores that the rank is bound to: sbatch's --cpus-per-task does not reach srun"
-                                   : "the cores that the rank is bound to";
+        why = inherited ? "the cores that the rank is bound to: sbatch's --cpus-per-task does not reach srun"
+                        : "the cores that the rank is bound to";
     }
     if (task->cpus_per_task > 1 || gave_one) {
         threads = task->cpus_per_task ? task->cpus_per_task : 1;
@@ -160,14 +160,15 @@ bool env_plan(const struct task *task, struct env_reader *reader, struct env_lis
     add_variable(&maker, "NODE_RANK", "the node's number in the step", "%" PRIu32, task->node);
     if (task->master_address)
         add_variable(&maker, "MASTER_ADDR", "the node of rank 0", "%s", task->master_address);
-    add_variable(&maker, "MASTER_PORT", task->port ? "free when srun looked" : "from the job and step id", "%u",
-                 task->port ? task->port : port_of_step(task->job_id, task->step_id, 0));
+    add_variable(&maker, "MASTER_PORT", task->step->port ? "free when srun looked" : "from the job and step id", "%u",
+                 task->step->port ? task->step->port : port_of_step(task->job_id, task->step_id, 0));
     add_threads(&maker, task);
     add_variable(&maker, "MUSTER_NODES", "nodes of the step", "%" PRIu32, task->nodes);
     if (task->stages)
         add_variable(&maker, "MUSTER_STAGE", "directories that slurmd's epilog searches for saves", "%s", task->stages);
-    if (task->mesh)
-        add_variable(&maker, AUTO_VARIABLE, "the machine, and the mesh that srun chose for it", "%s", task->mesh);
+    if (task->step->mesh[0])
+        add_variable(&maker, AUTO_VARIABLE, "the machine, and the mesh that srun chose for it", "%s",
+                     task->step->mesh);
     add_variable(&maker, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
     add_variable(&maker, "MUSTER_RESTART_COUNT", "times the job was requeued", "%s", restarts);
     add_variable(&maker, PLUGIN_VERSION_NAME, "the plugin's release, for --muster-preflight", "%s", PACKAGE_VERSION);
@@ -191,7 +192,7 @@ bool env_plan_record(const struct task *task, struct env_reader *reader, struct 
         if (env_is_to_be_set(variable) && strcmp(variable->name, "MUSTER_JOB") != 0)
             env_record(record, sizeof record, variable->name, variable->value);
     }
-    if (task->by_map && reader->lookup("MUSTER_RANK_MAP", map, sizeof map, reader->arg))
+    if (task->step->by_map && reader->lookup("MUSTER_RANK_MAP", map, sizeof map, reader->arg))
         env_record(record, sizeof record, "MUSTER_RANK_MAP", map);
     return env_list_add(plan, ENV_FROM_MUSTER, "MUSTER_SET", record, "muster", "what muster set, for an inner srun");
 }
@@ -309,27 +310,17 @@ static int bind_isolated(struct making *making, const struct cpus *given, struct
     return make_bind_plan(making, given, making->gpus, making->gpu_count, err);
 }
 
-/* An entry for each rank of the node, all with this rank's CPUs. The CPUs of the others are not known, or needed. */
-static struct cpus *given_to_all(const struct rank_request *request)
-{
-    struct cpus *given = calloc(request->task.local_ranks, sizeof *given);
-
-    for (unsigned r = 0; given && r < request->task.local_ranks; r++)
-        given[r] = request->affinity.own;
-    return given;
-}
-
 static const char *reason_not_to_bind(const struct rank_request *request)
 {
     const struct node *node = request->view->node;
 
-    if (request->step->user_binds)
+    if (request->task.step->user_binds)
         return "the user requested a binding from Slurm";
-    if (!request->step->step_known)
+    if (!request->task.step->step_known)
         return "srun's plan of the step did not arrive: the user's options are unknown";
     if (!request->affinity_known)
         return "the kernel does not report this process's CPUs";
-    if (!affinity_is_of_step(&request->affinity.all, node, request->task.node_cpus, request->step->cpus_are_cores))
+    if (!affinity_is_of_step(&request->affinity.all, node, request->task.node_cpus, request->task.step->cpus_are_cores))
         return "no cgroup confines the step to its CPUs: they cannot be told from those of other jobs";
     return NULL;
 }
@@ -338,18 +329,16 @@ static int bind_rank(struct making *making, struct error *err)
 {
     const struct rank_request *request = making->request;
     struct rank_plan *plan = making->plan;
-    struct cpus *given = NULL;
+    const struct cpus *given; /* this rank's: those of the others are not known, or needed */
     int rc;
 
     plan->why_not_bound = reason_not_to_bind(request);
-    if (plan->why_not_bound && request->affinity_known && !(given = given_to_all(request)))
-        return error_errno(err, CODE_IO, "no memory for the CPUs of %u ranks", request->task.local_ranks);
+    given = plan->why_not_bound && request->affinity_known ? &request->affinity.own : NULL;
     plan->bind_index = request->task.local_rank;
     if (plan->isolation[0] && making->gpu_count == 1)
         rc = bind_isolated(making, given, err);
     else
         rc = make_bind_plan(making, given, making->gpus, making->gpu_count, err);
-    free(given);
     if (rc < 0)
         return -1;
     plan->do_bind = !plan->why_not_bound && cpus_count(&plan->bind->ranks[plan->bind_index].cpus) > 0;
@@ -380,7 +369,7 @@ static int plan_fabric(struct making *making, struct error *err)
     const struct fabric_inputs inputs = {.user = env_of_user,
                                          .user_arg = &making->reader,
                                          .job_file = request->task.job_file,
-                                         .job = &request->step->variables,
+                                         .job = &request->task.step->variables,
                                          .conf = request->conf};
     int rc;
 

@@ -32,22 +32,19 @@
 
 /* One task, as Slurm and srun's plan describe it. Ranks are Slurm's; MUSTER_RANK_MAP gives a trainer others. */
 struct task {
+    const struct step_plan *step; /* of srun; its addresses and job file are below */
     uint32_t job_id, step_id;
     uint32_t nodes, node;             /* of the step; the index of this node in it */
     uint32_t ranks, rank;             /* of the step */
     uint32_t local_ranks, local_rank; /* on this node */
     uint32_t cpus_per_task;           /* srun's, 1 by default; 0 if not known */
-    bool cpus_inherited;              /* SLURM_CPUS_PER_TASK was set by sbatch or salloc, not by this srun */
     uint32_t node_cpus;               /* CPUs that the step has on this node */
     uint32_t bound_cpus;              /* CPUs that this task may run on; 0 if not known */
     uint32_t bound_cores;             /* cores that muster bound it to; 0 if it did not */
     bool sees_nvidia;                 /* the GPUs that it sees are NVIDIA's */
-    bool by_map;                      /* srun has set MUSTER_RANK_MAP */
     const char *master_address;       /* address of rank 0's node (node_view.master_address); NULL if not known */
     const char *job_file;             /* absolute path of the job file; NULL for none */
-    const char *mesh;                 /* step_plan.mesh; NULL for none */
     const char *stages; /* the directories that slurmd's epilog searches (job_stage_describe); NULL: not known */
-    unsigned port;      /* MASTER_PORT that srun found free on rank 0's node (port_choose); 0 if it could not test it */
 };
 
 /* An environment, and what an srun --muster around this one has set in it. */
@@ -126,11 +123,8 @@ struct node_view {
     struct node *node;          /* NULL if it could not be read */
     struct fabric *fabric;      /* NULL only when out of memory */
     struct route_address route; /* the interface and address for the other nodes of the step; "" for none */
-    /*
-     * The address of rank 0's node as seen from this node; "" if not known. It is step_plan.master_address (Slurm's
-     * NodeAddr), or without one the name of the step's first node. On rank 0's node itself it is an address that is not
-     * loopback.
-     */
+    /* The address of rank 0's node as seen from this node: step_plan.master_address (Slurm's NodeAddr), or without one
+     * the name of the step's first node; on rank 0's node itself, one that is not loopback. "" if not known. */
     char master_address[STEP_PLAN_ADDRESS_SIZE];
 };
 
@@ -140,7 +134,6 @@ struct rank_request {
     const struct node_view *view; /* node->allowed and GPU states are this task's own (node_read_own) */
     struct affinity affinity;
     bool affinity_known;          /* affinity was read */
-    const struct step_plan *step; /* of srun; `task` has its port, addresses and job file */
     unsigned job_nodes;
     const struct file_variables *conf; /* variables that nccl.conf sets */
     fabric_has_file *files;

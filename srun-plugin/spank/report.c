@@ -2,14 +2,12 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/mesh.h"
 #include "common/text.h"
 #include "srun-plugin/node/bind.h"
-#include "srun-plugin/place/order.h"
 
 #define LINE_SIZE 1000 /* Slurm splits longer lines, and lines of other tasks come in between */
 
@@ -342,8 +340,7 @@ static void write_step(FILE *out, const struct step_layout *layout, const struct
             write_mesh_ranks(out, order, (int)i);
         fputc('}', out);
     }
-    fputc(']', out);
-    fputs("}\n", out);
+    fputs("]}\n", out);
 }
 
 void report_step(const struct step_layout *layout, const struct order *order, const struct step_plan *plan, bool json,

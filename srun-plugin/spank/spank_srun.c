@@ -18,30 +18,19 @@
 
 /* ---- the job file ------------------------------------------------------------------------------------------------ */
 
-struct variable_sink {
-    struct step_plan *plan;
-    struct error *err;
-    int rc;
-};
-
-static void add_variable(const char *name, const char *value, int line, void *arg)
+static int add_variable(const char *name, const char *value, int line, void *variables, struct error *err)
 {
-    struct variable_sink *sink = arg;
-
-    if (sink->rc == 0)
-        sink->rc = file_variables_add(&sink->plan->variables, name, value, line, sink->err);
+    return file_variables_add(variables, name, value, line, err);
 }
 
 /* The plan's part that comes from the job file. */
 static int plan_job(struct step_plan *plan, const struct job_file *file, struct error *err)
 {
-    struct variable_sink sink = {.plan = plan, .err = err};
-    char *text = NULL;
+    char *text;
 
     if (!realpath(file->path, plan->job_file)) /* the tasks' working directory may be another */
         return error_errno(err, CODE_IO, "%s", file->path);
-    if (job_each_variable(&file->job, add_variable, &sink, err) < 0 || sink.rc < 0 ||
-        !(text = step_plan_text(plan, err)))
+    if (job_each_variable(&file->job, add_variable, &plan->variables, err) < 0 || !(text = step_plan_text(plan, err)))
         return error_prefix(err, "%s", file->path);
     free(text);
     return 0;

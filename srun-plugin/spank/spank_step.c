@@ -142,8 +142,7 @@ static void find_route(struct plugin *plugin, bool has_rank0)
     }
 }
 
-/* Sets view->master_address, on every node. On rank 0's node the node's own name may resolve to 127.0.1.1. Rank 0 must
- * not listen on that. */
+/* Sets view->master_address, on every node (route_master). */
 static void find_master(struct plugin *plugin, bool has_rank0)
 {
     char addresses[ADDRESSES][INET6_ADDRSTRLEN];
@@ -263,11 +262,11 @@ void step_node(struct plugin *plugin, spank_t spank)
 
 static struct task describe_task(const struct plugin *plugin, spank_t spank)
 {
-    const struct step_plan *plan = &plugin->plan;
     uint16_t node_cpus = 0;
 
     spank_get_item(spank, S_JOB_NCPUS, &node_cpus);
     return (struct task){
+        .step = &plugin->plan,
         .job_id = get_item(spank, S_JOB_ID),
         .step_id = get_item(spank, S_JOB_STEPID),
         .nodes = get_item(spank, S_JOB_NNODES),
@@ -277,13 +276,9 @@ static struct task describe_task(const struct plugin *plugin, spank_t spank)
         .local_ranks = get_item(spank, S_JOB_LOCAL_TASK_COUNT),
         .local_rank = get_item(spank, S_TASK_ID),
         .cpus_per_task = get_item(spank, S_STEP_CPUS_PER_TASK),
-        .cpus_inherited = plan->cpus_inherited,
         .node_cpus = node_cpus,
         .stages = plugin->node.stages,
         .master_address = plugin->node.view.master_address[0] ? plugin->node.view.master_address : NULL,
-        .port = plan->port,
-        .mesh = plan->mesh[0] ? plan->mesh : NULL,
-        .by_map = plan->by_map,
     };
 }
 
@@ -414,7 +409,6 @@ void step_task(struct plugin *plugin, spank_t spank)
     read_nccl_conf(plugin, spank); /* not in step_node: a file system that hangs must hold a task only */
     request = (struct rank_request){.task = describe_task(plugin, spank),
                                     .view = view,
-                                    .step = &plugin->plan,
                                     .job_nodes = job_nodes(spank, get_item(spank, S_JOB_NNODES)),
                                     .conf = &plugin->node.conf,
                                     .files = fabric_find_file,

@@ -9,10 +9,9 @@
  *
  *     1 head=10.0.0.1 peer=n2 head_node=0 port=17499 user_binds=1 job_file=/u/gpt.cfg env=12:NCCL_DEBUG=INFO
  *
- * The name of the variable is STEP_PLAN_NAME in place/slurmctld.h, because preflight/ may not include this header. The
- * rank order is not in the plan: Slurm has it from the host file, or srun hands a map to the nodes (srun_order.c). A map
- * can be as long as a variable may be, so it has one of its own, RANK_MAP_NAME. Tasks get it as MUSTER_RANK_MAP
- * (spank_step.c), which trainer/comm/comm_mpi.c reads.
+ * The rank order is not in the plan: Slurm has it from the host file, or srun hands a map to the nodes (srun_order.c).
+ * A map can be as long as a variable may be, so it has one of its own, RANK_MAP_NAME (place/slurmctld.h). Tasks get it
+ * as MUSTER_RANK_MAP (spank_step.c), which trainer/comm/comm_mpi.c reads.
  *
  * srun copies its environment for the tasks, then calls slurm_spank_local_user_init (our srun_step), then adds its
  * environment to the copy. So a variable that is set in this callback reaches the tasks: the plan and the map. A
@@ -20,8 +19,7 @@
  *
  * A key is the name of a field of struct step_plan, or the one in the field's comment. In values, control characters,
  * blanks, DEL and "%" are written as %XX. Unknown keys are ignored, so that a newer srun can add some. The plan has no
- * list of nodes: 8,192 names would not fit into a variable. Slurm passes variables that begin with SLURM_ even with
- * srun --export=NONE. Tasks do not see SLURM_MUSTER_STEP.
+ * list of nodes: 8,192 names would not fit into a variable.
  *
  * In a heterogeneous step, slurm_spank_local_user_init can change the environment of one component only. The others get
  * the plan that srun_check wrote in slurm_spank_init_post_opt, in which `step_known` is false.

@@ -2,7 +2,6 @@
  * muster_topo.c - the program muster-topo: what srun --muster would do, on a laptop, without a cluster. Here are
  * its options and the command place.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include "common/job.h"
 #include "common/option.h"
 #include "common/text.h"
-#include "srun-plugin/place/order.h"
 #include "srun-plugin/topo/muster_topo.h"
 
 /* ---- muster-topo place ------------------------------------------------------------------------------------------- */

@@ -78,7 +78,8 @@ static struct rank_plan *plan_rank(struct environment *environment, uint32_t ind
     const struct cpus *allowed = &environment->view.node->allowed;
     uint32_t local_ranks = (uint32_t)environment->count;
     const struct rank_request ask = {
-        .task = {.nodes = request->nodes,
+        .task = {.step = &step,
+                 .nodes = request->nodes,
                  .ranks = request->nodes * local_ranks,
                  .rank = index,
                  .local_ranks = local_ranks,
@@ -88,7 +89,6 @@ static struct rank_plan *plan_rank(struct environment *environment, uint32_t ind
         .view = &environment->view,
         .affinity = {.own = *allowed, .all = *allowed},
         .affinity_known = true,
-        .step = &step,
         .job_nodes = request->nodes,
         .conf = &environment->conf,
         .files = has_file,

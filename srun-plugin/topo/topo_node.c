@@ -188,13 +188,12 @@ static int print_json(const struct node *node, const struct bind_plan *plan, con
     json_t *all = json_pack("{s:o, s:o}", "node", describe_node(node), "binding", describe_binding(node, plan));
     int status = all && environment ? json_object_set_new(all, "environment", environment_json(environment)) : 0;
 
-    if (!all || status < 0 || json_dumpf(all, stdout, JSON_INDENT(2)) < 0) {
-        json_decref(all);
-        return error_set(err, CODE_IO, "no memory to write JSON");
-    }
+    if (!all || status < 0 || (status = json_dumpf(all, stdout, JSON_INDENT(2))) < 0)
+        status = error_set(err, CODE_IO, "no memory to write JSON");
     json_decref(all);
-    putchar('\n');
-    return 0;
+    if (status == 0)
+        putchar('\n');
+    return status;
 }
 
 /* ---- the commands ------------------------------------------------------------------------------------------------ */
@@ -214,26 +213,24 @@ int topo_node(int argc, char **argv, struct error *err)
 {
     struct node_options options;
     struct bind_request request = {0};
-    struct node *node = NULL;
+    struct node *node;
     struct bind_plan *plan = NULL;
     struct environment *environment = NULL;
     int status = read_options(argc, argv, &options);
 
     if (status >= 0)
         return status;
-    if (!(node = node_read(options.root, options.xml, err)))
-        goto done;
-    request.local_ranks = options.ranks ? options.ranks : default_ranks(node);
-    if (!(plan = bind_plan_create(node, &request, err)))
-        goto done;
-    if (options.environment && !(environment = environment_create(node, request.local_ranks, &options.request, err)))
-        goto done;
-    if (!options.json)
-        print_text(node, plan, environment);
-    else if (print_json(node, plan, environment, err) < 0)
-        goto done;
-    status = 0;
-done:
+    if ((node = node_read(options.root, options.xml, err))) {
+        request.local_ranks = options.ranks ? options.ranks : default_ranks(node);
+        plan = bind_plan_create(node, &request, err);
+    }
+    if (plan && options.environment)
+        environment = environment_create(node, request.local_ranks, &options.request, err);
+    if (plan && (environment || !options.environment)) {
+        status = options.json ? print_json(node, plan, environment, err) : 0;
+        if (!options.json)
+            print_text(node, plan, environment);
+    }
     environment_destroy(environment);
     bind_plan_destroy(plan);
     node_destroy(node);

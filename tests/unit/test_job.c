@@ -451,12 +451,14 @@ static void the_manual_has_every_key_type_and_default(void **state)
     assert_int_equal(manual.missing, 0);
 }
 
-static void note_variable(const char *name, const char *value, int line, void *arg)
+static int note_variable(const char *name, const char *value, int line, void *arg, struct error *err)
 {
     char *text = arg;
     size_t used = strlen(text);
 
+    (void)err;
     snprintf(text + used, 256 - used, "%d: %s=%s\n", line, name, value);
+    return 0;
 }
 
 static void the_environment_has_no_keys_of_its_own(void **state)

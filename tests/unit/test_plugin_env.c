@@ -54,7 +54,9 @@ static void expect(const char *name, const char *value, enum env_origin origin)
 }
 
 /* The last rank of two nodes with four ranks each. */
+static const struct step_plan no_plan;
 static const struct task task = {
+    .step = &no_plan,
     .job_id = 42,
     .step_id = 3,
     .nodes = 2,
@@ -203,13 +205,14 @@ static void threads_are_what_the_step_gives(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct step_plan step = {.cpus_inherited = cases[i].inherited};
         struct task t = task;
 
+        t.step = &step;
         t.cpus_per_task = cases[i].cpus_per_task;
         t.node_cpus = cases[i].node_cpus;
         t.local_ranks = cases[i].local_ranks;
         t.bound_cpus = cases[i].bound;
-        t.cpus_inherited = cases[i].inherited;
         plan(&t, (const char *[]){cases[i].asked, NULL});
         expect("OMP_NUM_THREADS", cases[i].threads, ENV_FROM_MUSTER);
         assert_int_equal(strstr(entry("OMP_NUM_THREADS")->why, "does not reach srun") != NULL,
@@ -226,10 +229,11 @@ static void counts_restarts(void **state)
 
 static void takes_the_port_that_srun_found(void **state)
 {
+    const struct step_plan step = {.port = 12345};
     struct task probed = task;
 
     (void)state;
-    probed.port = 12345;
+    probed.step = &step;
     plan(&probed, (const char *[]){NULL});
     expect("MASTER_PORT", "12345", ENV_FROM_MUSTER);
 }

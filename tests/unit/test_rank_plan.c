@@ -34,7 +34,8 @@ static struct rank_request ask_on(const char *machine, unsigned local_rank)
 {
     struct error err;
     struct rank_request ask = {
-        .task = {.job_id = 42,
+        .task = {.step = &step,
+                 .job_id = 42,
                  .nodes = 2,
                  .node = 1,
                  .ranks = 16,
@@ -45,7 +46,6 @@ static struct rank_request ask_on(const char *machine, unsigned local_rank)
                  .master_address = "n1"},
         .view = &view,
         .affinity_known = true,
-        .step = &step,
         .job_nodes = 2,
         .environment = look_up,
         .environment_arg = (void *)(uintptr_t)nothing,

@@ -98,9 +98,9 @@ static bool some_files(const char *name, void *arg)
     return (strlen(name) + *(const unsigned *)arg) % 3 == 0;
 }
 
-static void keep_variable(const char *name, const char *value, int line, void *arg)
+static int keep_variable(const char *name, const char *value, int line, void *arg, struct error *err)
 {
-    assert_int_equal(file_variables_add(arg, name, value, line, NULL), 0);
+    return file_variables_add(arg, name, value, line, err);
 }
 
 /* Neither a job file nor a profile may set the others. */
@@ -176,9 +176,7 @@ static struct task make_task(uint32_t step_nodes, uint32_t local)
                          .local_ranks = local,
                          .local_rank = pick(local),
                          .cpus_per_task = pick(4),
-                         .cpus_inherited = pick(2),
                          .node_cpus = pick(300),
-                         .by_map = pick(2),
                          .master_address = pick(4) ? "n1" : NULL,
                          .job_file = pick(2) ? "/home/me/gpt.cfg" : NULL};
 }
@@ -191,18 +189,22 @@ static void make_scene(struct scene *scene)
     salt = pick(3);
     *scene = (struct scene){
         .view.node = nodes[pick((unsigned)node_count)],
-        .step = {.user_binds = pick(2), .step_known = pick(4), .cpus_are_cores = pick(2)},
+        .step = {.user_binds = pick(2),
+                 .step_known = pick(4),
+                 .cpus_are_cores = pick(2),
+                 .cpus_inherited = pick(2),
+                 .by_map = pick(2)},
     };
     snprintf(scene->view.route.interface, sizeof scene->view.route.interface, "%s", pick(4) ? "eth0" : "");
     scene->ask = (struct rank_request){.task = make_task(step_nodes, 1 + pick(8)),
                                        .view = &scene->view,
                                        .affinity_known = pick(4),
-                                       .step = &scene->step,
                                        .job_nodes = step_nodes + pick(2),
                                        .conf = &scene->conf,
                                        .files = some_files,
                                        .files_arg = &salt,
                                        .environment = look_up};
+    scene->ask.task.step = &scene->step;
     scene->ask.affinity.all = scene->view.node->allowed;
     scene->ask.affinity.own = some_of(&scene->ask.affinity.all);
     make_fabric(scene);
@@ -335,8 +337,9 @@ static void collect_names(void)
 {
     struct env_list env = {0};
     struct env_reader reader;
+    const struct step_plan step = {.by_map = true};
     const struct task task = {
-        .ranks = 1, .master_address = "n1", .job_file = "/j", .by_map = true, .sees_nvidia = true};
+        .step = &step, .ranks = 1, .master_address = "n1", .job_file = "/j", .sees_nvidia = true};
     static const char *const slurms[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK",
                                          "SLURM_GPU_BIND",       "SLURM_GPUS_ON_NODE",   "SLURM_GPUS_PER_TASK",
                                          "SLURM_CLUSTER_NAME",   "SLURM_RESTART_COUNT",  "MUSTER_RANK_MAP"};
