@@ -113,10 +113,10 @@ static int read_nics(struct node *node, const char *root, bool ethernet)
         struct node_nic *nic = &node->nics[i];
 
         nic->gid_index = nic->kind == NIC_ROCE && nic->up ? node_gid_index(root, nic->hca) : -1;
-        if (node->has_hwloc)
+        if (node->core_count)
             nic->numa = node_find_numa(node, nic->pci);
     }
-    if (!node->has_hwloc)
+    if (!node->core_count)
         return 0;
     place_bonds(node);
     node->paths = calloc(node->gpu_count * node->nic_count + 1, sizeof *node->paths);
@@ -248,7 +248,7 @@ void node_clear(struct node *node)
     free(node->nics);
     free(node->paths);
     free(node->places);
-    *node = (struct node){.has_hwloc = false};
+    *node = (struct node){0};
 }
 
 void node_destroy(struct node *node)

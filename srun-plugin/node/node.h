@@ -108,11 +108,10 @@ struct pci_place;
 
 struct node {
     char title[NODE_NAME_SIZE * 2]; /* name of the machine in its firmware; "" if there is none */
-    bool has_hwloc;                 /* else numas, cores and gpus are empty */
     struct node_numa *numas;
     size_t numa_count;
     struct node_core *cores; /* by NUMA node, then by CPU number */
-    size_t core_count;
+    size_t core_count;     /* 0 without hwloc: then numas and gpus are empty too */
     struct cpus cpus;      /* all of the machine */
     struct cpus allowed;   /* that this process may run on: those Slurm gave it */
     struct node_gpu *gpus; /* by PCI address, as CUDA_DEVICE_ORDER=PCI_BUS_ID counts them */

@@ -25,7 +25,7 @@ static void report_machine(const struct node *node, FILE *out)
     fprintf(out, "machine  %s\n", node->title[0] ? node->title : "(not in its firmware)");
     fprintf(out, "memory   %s, /dev/shm %s, %s free\n", format_bytes(node->memory_total, total, sizeof total),
             format_bytes(node->shm_size, shm, sizeof shm), format_bytes(node->shm_free, unused, sizeof unused));
-    if (node->has_hwloc)
+    if (node->core_count)
         fprintf(out, "cores    %zu, CPUs %s\n", node->core_count, cpus_format(&node->cpus, list, sizeof list));
     if (!cpus_equal(&node->cpus, &node->allowed))
         fprintf(out, "allowed  CPUs %s\n", cpus_format(&node->allowed, list, sizeof list));

@@ -164,7 +164,6 @@ int node_read_text(struct node *node, char *text)
     }
     if (node->gpu_count)
         qsort(node->gpus, node->gpu_count, sizeof *node->gpus, by_address);
-    node->has_hwloc = true;
     return 0;
 }
 

@@ -76,7 +76,7 @@ static void check_machine(const char *root)
     }
     usable = node_usable_gpus(node, NULL);
     write_finding("fact", "usable-GPUs %zu", usable);
-    if (node->has_hwloc && given && atoi(given) > (int)usable)
+    if (node->core_count && given && atoi(given) > (int)usable)
         write_finding("problem", "Slurm gave %d GPUs, but %zu are usable", atoi(given), usable);
     for (size_t i = 0; i < node->problem_count; i++)
         write_finding("note", "%s", node->problems[i]);

@@ -77,24 +77,18 @@ static void add_job(struct command *command, const struct preflight *preflight, 
 
 static void build_command(struct command *command, const struct preflight *preflight, int seconds)
 {
+    static const char *const fixed[] = {"srun", "--job-name=muster-preflight", "--overlap", "--ntasks-per-node=1",
+                                        "--cpus-per-task=1", "--mem=0", "--mpi=none", "--kill-on-bad-exit=0",
+                                        "--wait=0", "--quiet", "--muster" /* for check_plugin */};
     const struct step_layout *layout = preflight->layout;
 
     *command = (struct command){.failed = false};
-    add_argument(command, "srun");
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        add_argument(command, "%s", fixed[i]);
     add_argument(command, "--jobid=%" PRIu32, layout->job_id);
-    add_argument(command, "--job-name=muster-preflight");
-    add_argument(command, "--overlap");
     add_argument(command, "--nodes=%zu", layout->node_count);
     add_argument(command, "--nodelist=%s", layout->list);
     add_argument(command, "--ntasks=%zu", layout->node_count);
-    add_argument(command, "--ntasks-per-node=1");
-    add_argument(command, "--cpus-per-task=1");
-    add_argument(command, "--mem=0");
-    add_argument(command, "--mpi=none");
-    add_argument(command, "--kill-on-bad-exit=0");
-    add_argument(command, "--wait=0");
-    add_argument(command, "--quiet");
-    add_argument(command, "--muster"); /* for check_plugin */
     add_argument(command, "%s", preflight->program);
     add_argument(command, "--seconds=%d", seconds);
     if (preflight->job)

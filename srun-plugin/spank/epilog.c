@@ -213,11 +213,8 @@ static int wait_for(pid_t child, double end, double spare)
 /*
  * Run `ckptd --once --partner --idle=0 --seconds N stage` as the user, with --reclaim for an earlier job's stage, and
  * wait for it until the deadline, even if it cannot be killed. N is smaller than what is left. Returns its exit status,
- * or one of the above.
- *
- * It has no descriptor of ours but the file for what it prints, which goes to the log when it has ended, line by line,
- * with '?' for what is not printable ASCII, since names of the user's making are in it. When we are root, it cannot be
- * traced by other processes of the user, leaves no core, and the kernel may kill it when memory is out.
+ * or one of the above. What it prints goes to the log when it has ended, line by line, with '?' for what is not
+ * printable ASCII, since names of the user's making are in it.
  */
 static int run_program(const struct epilog_pass *run, const struct stage *stage)
 {

@@ -40,7 +40,7 @@ int snapshot_save(const char *root, const char *dir, struct error *err)
     } else if (node) {
         snprintf(from, sizeof from, "%s/machine.xml", root);
         snprintf(to, sizeof to, "%s/machine.xml", dir);
-        rc = node->has_hwloc ? machine_save(sysfs_is_live(root) ? NULL : from, to, err) : 0;
+        rc = node->core_count ? machine_save(sysfs_is_live(root) ? NULL : from, to, err) : 0;
     }
     node_destroy(node);
     return rc;

@@ -24,7 +24,6 @@ static struct node *random_node(void)
     unsigned cores = 1 + pick(12), threads = 1 + pick(2), cpu = 0;
 
     assert_non_null(node);
-    node->has_hwloc = true;
     node->numa_count = 1 + pick(8);
     node->core_count = node->numa_count * cores;
     node->gpu_count = pick(10);

@@ -110,7 +110,7 @@ static void test_live(void **state)
     (void)state;
     if (!live)
         fail_msg("%s", err.text);
-    assert_true(live->has_hwloc);
+    assert_true(live->core_count > 0);
     assert_in_range(live->core_count, 1, CPUS_MAX);
     assert_in_range(cpus_count(&live->allowed), 1, CPUS_MAX);
     assert_in_range(live->memory_total, 1 << 20, UINT64_MAX);
