@@ -200,31 +200,25 @@ size_t text_name_length(const char *text)
     return isdigit((unsigned char)text[0]) ? 0 : length;
 }
 
+int utf8_write(uint32_t code, char *out)
+{
+    static const uint8_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    int bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+
+    for (int i = bytes - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(lead[bytes] | code);
+    return bytes;
+}
+
+/* utf8_next reads nothing behind the zero that ends the text. */
 size_t text_utf8_length(const char *text)
 {
-    static const struct {
-        unsigned char first, last, low, high; /* of the first byte, and of the second */
-        size_t length;
-    } kinds[] = {{0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-                 {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-                 {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
+    const uint8_t *bytes = (const uint8_t *)text;
+    uint32_t code;
+    int length = utf8_next(bytes, bytes + 4, &code);
 
-    const unsigned char *byte = (const unsigned char *)text;
-
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        size_t at = 2;
-
-        if (byte[0] < kinds[i].first || byte[0] > kinds[i].last)
-            continue;
-        if (kinds[i].length == 1)
-            return 1;
-        if (byte[1] < kinds[i].low || byte[1] > kinds[i].high)
-            return 0;
-        while (at < kinds[i].length && byte[at] >= 0x80 && byte[at] <= 0xbf)
-            at++;
-        return at == kinds[i].length ? at : 0;
-    }
-    return 0;
+    return length == 1 && code == REPLACEMENT ? 0 : (size_t)length;
 }
 
 size_t text_utf8_end(const char *text, size_t bytes)

@@ -50,7 +50,48 @@ bool text_begins_with(const char *text, const char *const *beginnings);
 /* Bytes of the name of an environment variable that `text` begins with; 0 for none. */
 size_t text_name_length(const char *text);
 
-/* Bytes of the UTF-8 character at `text` (RFC 3629, section 4); 0 where there is none. */
+/* ---- UTF-8 (RFC 3629) -------------------------------------------------------------------------------------------- */
+
+#define CODE_POINTS 0x110000
+#define REPLACEMENT 0xfffd
+
+/*
+ * The code point at text, which is before end. Returns its length. A byte that begins no valid sequence is REPLACEMENT,
+ * with length 1.
+ */
+static inline int utf8_next(const uint8_t *text, const uint8_t *end, uint32_t *code)
+{
+    uint32_t first = text[0];
+    long room = end - text;
+
+    if (first < 0x80) {
+        *code = first;
+        return 1;
+    }
+    if (first >= 0xc2 && first < 0xe0 && room >= 2 && (text[1] & 0xc0) == 0x80) {
+        *code = (first & 0x1f) << 6 | (text[1] & 0x3f);
+        return 2;
+    }
+    if (first >= 0xe0 && first < 0xf0 && room >= 3 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80) {
+        *code = (first & 0xf) << 12 | (uint32_t)(text[1] & 0x3f) << 6 | (text[2] & 0x3f);
+        if (*code >= 0x800 && (*code < 0xd800 || *code > 0xdfff))
+            return 3;
+    }
+    if (first >= 0xf0 && first < 0xf5 && room >= 4 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80 &&
+        (text[3] & 0xc0) == 0x80) {
+        *code =
+            (first & 7) << 18 | (uint32_t)(text[1] & 0x3f) << 12 | (uint32_t)(text[2] & 0x3f) << 6 | (text[3] & 0x3f);
+        if (*code >= 0x10000 && *code < CODE_POINTS)
+            return 4;
+    }
+    *code = REPLACEMENT;
+    return 1;
+}
+
+/* Writes a code point, at most 4 bytes. Returns their number. */
+int utf8_write(uint32_t code, char *out);
+
+/* Bytes of the character at `text`, which is zero-terminated; 0 where there is none. */
 size_t text_utf8_length(const char *text);
 
 /* The offset of the first byte that is not UTF-8; `bytes` if all are. */

@@ -60,7 +60,8 @@ void added_set_free(struct added_set *set)
     *set = (struct added_set){0};
 }
 
-int added_at(const struct added_set *set, const char *at, const char *end)
+/* The index of the token that begins at `at`, of several the longest; -1 for none. */
+static int token_at(const struct added_set *set, const char *at, const char *end)
 {
     unsigned first = (uint8_t)*at, second = at + 1 < end ? (uint8_t)at[1] : 0;
 
@@ -125,7 +126,7 @@ int added_find(const struct added_set *set, const char *text, size_t bytes, bool
 
     found->count = 0;
     for (const char *at = text; set->count > 0 && at < end;) {
-        int index = added_at(set, at, end);
+        int index = token_at(set, at, end);
         const struct added_token *token;
         struct added_match match;
 

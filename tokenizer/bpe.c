@@ -9,26 +9,12 @@
 
 #include <stdlib.h>
 
-static const struct merge_slot *find_merge(const struct merge_table *table, int32_t left, int32_t right)
+static struct pair_merge merge_of(const struct merge_table *table, int32_t left, int32_t right)
 {
-    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-
-    for (uint32_t at = merge_hash(pair) & table->mask;; at = (at + 1) & table->mask) {
-        if (table->slots[at].pair == pair)
-            return &table->slots[at];
-        if (table->slots[at].pair == UINT64_MAX)
-            return NULL;
-    }
+    return merge_table_slot(table, token_pair(left, right))->merge;
 }
 
 /* ---- short words ------------------------------------------------------------------------------------------------- */
-
-static struct pair_merge merge_of(const struct merge_table *table, int32_t left, int32_t right)
-{
-    const struct merge_slot *slot = find_merge(table, left, right);
-
-    return slot ? (struct pair_merge){slot->rank, slot->id} : (struct pair_merge){NO_RANK, -1};
-}
 
 /* parts[i] and parts[i + 1] merge into merges[i].id. Returns the number of parts that remain. */
 static size_t merge_short(const struct merge_table *table, const uint8_t *word, int32_t *parts, size_t count)
@@ -102,17 +88,20 @@ struct long_word {
     int32_t count;
 };
 
-static const struct merge_slot *merge_at(const struct merge_table *table, const struct long_word *word, int32_t at)
+/* Of the part `at` and the next one. */
+static struct pair_merge merge_at(const struct merge_table *table, const struct long_word *word, int32_t at)
 {
-    return word->next[at] < word->count ? find_merge(table, word->parts[at], word->parts[word->next[at]]) : NULL;
+    return word->parts[at] < 0 || word->next[at] == word->count
+               ? (struct pair_merge){NO_RANK, -1}
+               : merge_of(table, word->parts[at], word->parts[word->next[at]]);
 }
 
 static void push_pair(const struct merge_table *table, const struct long_word *word, struct pair_heap *heap, int32_t at)
 {
-    const struct merge_slot *merge = merge_at(table, word, at);
+    struct pair_merge merge = merge_at(table, word, at);
 
-    if (merge)
-        heap_push(heap, (uint64_t)merge->rank << 32 | (uint32_t)at);
+    if (merge.rank != NO_RANK)
+        heap_push(heap, (uint64_t)merge.rank << 32 | (uint32_t)at);
 }
 
 /* Each merge pushes two pairs at most and removes a part: the heap never has more than 3 * count items. */
@@ -127,12 +116,12 @@ static void merge_long(const struct merge_table *table, struct long_word *word, 
     while (heap->count > 0) {
         uint64_t top = heap_pop(heap);
         int32_t at = (int32_t)(uint32_t)top, removed;
-        const struct merge_slot *merge = word->parts[at] >= 0 ? merge_at(table, word, at) : NULL;
+        struct pair_merge merge = merge_at(table, word, at);
 
-        if (!merge || merge->rank != top >> 32)
+        if (merge.rank != top >> 32)
             continue; /* one of the two was merged with another part */
         removed = word->next[at];
-        word->parts[at] = merge->id;
+        word->parts[at] = merge.id;
         word->parts[removed] = -1;
         word->next[at] = word->next[removed];
         if (word->next[at] < word->count)
@@ -161,26 +150,23 @@ int bpe_word(const struct tokenizer *tokenizer, struct word_scratch *scratch, co
              struct token_list *ids, struct error *err)
 {
     int32_t *parts, whole = tokenizer->whole_words ? token_table_find(&tokenizer->table, word, bytes) : -1;
+    bool is_long = bytes > WORD_LONG;
 
-    if (token_list_reserve(ids, bytes, err) < 0)
+    if (token_list_reserve(ids, bytes, err) < 0 || (is_long && reserve_scratch(scratch, bytes, err) < 0))
         return -1;
-    parts = ids->ids + ids->count;
     if (whole >= 0 && !(tokenizer->table.entries[whole].flags & TOKEN_ADDED)) {
         ids->ids[ids->count++] = whole;
         return 0;
     }
-    if (bytes <= WORD_LONG) {
-        for (size_t i = 0; i < bytes; i++)
-            parts[i] = tokenizer->byte_ids[(uint8_t)word[i]];
+    parts = is_long ? scratch->numbers : ids->ids + ids->count;
+    for (size_t i = 0; i < bytes; i++)
+        parts[i] = tokenizer->byte_ids[(uint8_t)word[i]];
+    if (!is_long) {
         ids->count += merge_short(&tokenizer->merges, (const uint8_t *)word, parts, bytes);
         return 0;
     }
-    if (reserve_scratch(scratch, bytes, err) < 0)
-        return -1;
-    struct long_word list = {scratch->numbers, scratch->numbers + bytes, scratch->numbers + 2 * bytes, (int32_t)bytes};
+    struct long_word list = {parts, parts + bytes, parts + 2 * bytes, (int32_t)bytes};
     struct pair_heap heap = {scratch->heap, 0};
-    for (size_t i = 0; i < bytes; i++)
-        list.parts[i] = tokenizer->byte_ids[(uint8_t)word[i]];
     merge_long(&tokenizer->merges, &list, &heap);
     for (int32_t i = 0; i < list.count; i = list.next[i])
         ids->ids[ids->count++] = list.parts[i];

@@ -81,35 +81,32 @@ static bool has_token(const struct tokenizer *tokenizer, int64_t id, const char 
 /* Tokens of other files: those that the tokenizer lacks, and those that have another id in it. */
 struct differences {
     const struct tokenizer *tokenizer;
-    size_t absent, others;
-    char first_absent[64], first_other[64];
+    size_t count[2]; /* absent, others */
+    char first[2][64];
 };
 
 static int compare_token(void *arg, const struct file_token *token, struct error *err)
 {
     struct differences *found = arg;
-    bool absent = token->id >= found->tokenizer->table.size;
+    int other = token->id < found->tokenizer->table.size;
 
     (void)err;
-    if (!has_token(found->tokenizer, token->id, token->text, token->bytes) &&
-        (absent ? found->absent++ : found->others++) == 0)
-        snprintf(absent ? found->first_absent : found->first_other, sizeof found->first_absent, "'%.40s' (%lld)",
-                 token->text, (long long)token->id);
+    if (!has_token(found->tokenizer, token->id, token->text, token->bytes) && found->count[other]++ == 0)
+        snprintf(found->first[other], sizeof found->first[other], "'%.40s' (%lld)", token->text, (long long)token->id);
     return 0;
 }
 
 /* Appends to the note what differs. */
 static void note_differences(struct tokenizer *tokenizer, const struct differences *found)
 {
-    size_t used = strlen(tokenizer->note), room = sizeof tokenizer->note;
+    for (int other = 0; other < 2; other++) {
+        size_t used = strlen(tokenizer->note);
 
-    if (found->absent > 0)
-        snprintf(tokenizer->note + used, room - used, "; warning: tokens that are not in it: %zu, the first %s",
-                 found->absent, found->first_absent);
-    used = strlen(tokenizer->note);
-    if (found->others > 0)
-        snprintf(tokenizer->note + used, room - used, "; warning: tokens that have another id in it: %zu, the first %s",
-                 found->others, found->first_other);
+        if (found->count[other] > 0)
+            snprintf(tokenizer->note + used, sizeof tokenizer->note - used,
+                     "; warning: tokens that %s in it: %zu, the first %s", other ? "have another id" : "are not",
+                     found->count[other], found->first[other]);
+    }
 }
 
 /* transformers adds the tokens of added_tokens.json to a SentencePiece model. */
@@ -118,7 +115,7 @@ static void check_model(struct tokenizer *tokenizer, const char *path)
     struct differences found = {.tokenizer = tokenizer};
 
     file_tokens_read_added(path, compare_token, &found, NULL);
-    if (found.absent + found.others > 0)
+    if (found.count[0] + found.count[1] > 0)
         snprintf(tokenizer->note, sizeof tokenizer->note, "%.300s is taken without added_tokens.json", path);
     note_differences(tokenizer, &found);
 }

@@ -197,9 +197,9 @@ int read_vocab_txt(struct tokenizer *tokenizer, const struct tokenizer_files *fi
     tokenizer->clean = true;
     if (file_tokens_read(files, add_line, &tokenizer->table, err) < 0)
         return -1;
-    return token_table_find(&tokenizer->table, "[UNK]", 5) >= 0
-               ? 0
-               : error_set(err, CODE_DATA, "%s: has no [UNK]: not a vocabulary of WordPiece", files->paths[0]);
+    if (token_table_find(&tokenizer->table, "[UNK]", 5) >= 0)
+        return 0;
+    return error_set(err, CODE_DATA, "%s: has no [UNK]: not a vocabulary of WordPiece", files->paths[0]);
 }
 
 /* ---- special tokens ---------------------------------------------------------------------------------------------- */

@@ -2,7 +2,6 @@
 #include "tokenizer/split.h"
 
 #include <pcre2.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,12 +45,14 @@ static inline const uint8_t *skip_class(const uint8_t *classes, uint8_t wanted, 
     return text;
 }
 
-/* The length of 's 't 'm 'd 're 've 'll behind the apostrophe at text; 0 for none. */
-static size_t contraction_length(const uint8_t *text, const uint8_t *end, bool any_case)
+/* The length of 's 't 'm 'd 're 've 'll at text; 0 for none. */
+static inline size_t contraction_length(const uint8_t *text, const uint8_t *end, bool any_case)
 {
     size_t room = (size_t)(end - text);
     uint8_t first = room > 1 ? text[1] : 0, second = room > 2 ? text[2] : 0;
 
+    if (*text != '\'')
+        return 0;
     if (any_case && first == 0xc5 && second == 0xbf) /* the long s, whose upper case is S */
         return 3;
     if (any_case) {
@@ -79,15 +80,12 @@ static const uint8_t *scan_space(const uint8_t *classes, const uint8_t *text, co
 
 static const uint8_t *scan_gpt2(const uint8_t *classes, const uint8_t *text, const uint8_t *end)
 {
+    size_t contraction = contraction_length(text, end, false);
     const uint8_t *at = text, *next;
     uint8_t class;
 
-    if (*at == '\'') {
-        size_t length = contraction_length(at, end, false);
-
-        if (length > 0)
-            return at + length;
-    }
+    if (contraction > 0)
+        return text + contraction;
     if (*at == ' ' && at + 1 < end)
         at++;
     class = class_at(classes, at, end, &next);
@@ -112,17 +110,15 @@ static const uint8_t *scan_llama3(const uint8_t *classes, const uint8_t *text, c
 {
     const uint8_t *next, *behind, *lines;
     uint8_t class = class_at(classes, text, end, &next), second;
+    size_t contraction;
 
     if (class & CLASS_LETTER)
         return skip_class(classes, CLASS_LETTER, LONG_MAX, next, end);
     if (class & CLASS_NUMBER)
         return skip_class(classes, CLASS_NUMBER, digits, text, end);
-    if (*text == '\'') {
-        size_t length = contraction_length(text, end, true);
-
-        if (length > 0)
-            return text + length;
-    }
+    contraction = contraction_length(text, end, true);
+    if (contraction > 0)
+        return text + contraction;
     second = next < end ? class_at(classes, next, end, &behind) : 0;
     if (!(class & CLASS_NEWLINE) && (second & CLASS_LETTER))
         return skip_class(classes, CLASS_LETTER, LONG_MAX, behind, end);
@@ -139,14 +135,18 @@ const uint8_t *split_scan(enum split_pattern pattern, const uint8_t *classes, co
     return scan_llama3(classes, text, end, pattern == SPLIT_LLAMA3 ? 3 : 1);
 }
 
-bool splitter_cuts(const struct splitter *splitter, uint8_t before, uint8_t behind)
+static bool has_regex(const struct splitter *splitter)
 {
-    if (splitter->count == 0 || !(before & (CLASS_LETTER | CLASS_NUMBER)) || (before & behind & KINDS))
-        return false;
     for (int i = 0; i < splitter->count; i++)
         if (splitter->steps[i].pattern == SPLIT_REGEX)
-            return false;
-    return true;
+            return true;
+    return false;
+}
+
+bool splitter_cuts(const struct splitter *splitter, uint8_t before, uint8_t behind)
+{
+    return splitter->count > 0 && (before & (CLASS_LETTER | CLASS_NUMBER)) && !(before & behind & KINDS) &&
+           !has_regex(splitter);
 }
 
 /* ---- regular expressions ----------------------------------------------------------------------------------------- */
@@ -228,12 +228,8 @@ void splitter_free(struct splitter *splitter)
 
 int split_memory_create(const struct splitter *splitter, struct split_memory **memory, struct error *err)
 {
-    int regexes = 0;
-
     *memory = NULL;
-    for (int i = 0; i < splitter->count; i++)
-        regexes += splitter->steps[i].pattern == SPLIT_REGEX;
-    if (regexes == 0)
+    if (!has_regex(splitter))
         return 0;
     *memory = calloc(1, sizeof **memory);
     if (*memory) {

@@ -116,11 +116,7 @@ int merge_table_create(struct merge_table *table, uint32_t count, struct error *
 
 void merge_table_add(struct merge_table *table, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
-    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    uint32_t at = merge_hash(pair) & table->mask;
+    uint64_t pair = token_pair(left, right);
 
-    while (table->slots[at].pair != pair && table->slots[at].pair != UINT64_MAX)
-        at = (at + 1) & table->mask;
-    table->count += table->slots[at].pair == UINT64_MAX;
-    table->slots[at] = (struct merge_slot){pair, rank, id};
+    *merge_table_slot(table, pair) = (struct merge_slot){pair, {rank, id}};
 }

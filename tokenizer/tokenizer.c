@@ -1,7 +1,6 @@
 /* tokenizer.c - answers questions about a tokenizer and its tokens; from ids to text, all at once or as they come. */
 #include "tokenizer/tokenizer_impl.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/crc32c.h"
@@ -123,7 +122,7 @@ static uint32_t sum_tokenizer(const struct tokenizer *tokenizer)
         const struct merge_slot *slot = &tokenizer->merges.slots[i];
 
         if (slot->pair != UINT64_MAX)
-            merges += (slot->pair ^ (uint64_t)slot->rank << 20) * 0x9e3779b97f4a7c15u ^ (uint64_t)slot->id << 7;
+            merges += (slot->pair ^ (uint64_t)slot->merge.rank << 20) * 0x9e3779b97f4a7c15u ^ (uint64_t)slot->merge.id << 7;
     }
     crc = sum_number(crc, merges);
     for (int i = 0; i < tokenizer->splitter.count; i++) {

@@ -1,11 +1,9 @@
 /*
  * tokenizer_files.h - which files a tokenizer has, and copies of them.
  *
- * A tokenizer is named by "bytes", by one of its files, or by a directory, in which the first of these files that
- * exists, and whose kind is known to the reader, counts: tokenizer.json, *.model (one), vocab.json and merges.txt,
- * encoder.json and vocab.bpe, vocab.txt. A file of a pair may have a prefix, as Megatron-LM's gpt2-vocab.json and
- * gpt2-merges.txt. Beside these files, others belong to it if they exist: special_tokens_map.json,
- * tokenizer_config.json, added_tokens.json, chat_template.jinja and the like (tokenizer_copy.c has the list).
+ * tokenizer.h says how a tokenizer is named, and lists its files. A file of a pair may have a prefix, as Megatron-LM's
+ * gpt2-vocab.json and gpt2-merges.txt. Beside these files, others belong to it if they exist (tokenizer_copy.c has the
+ * list).
  */
 #ifndef MUSTER_TOKENIZER_TOKENIZER_FILES_H
 #define MUSTER_TOKENIZER_TOKENIZER_FILES_H

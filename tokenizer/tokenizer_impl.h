@@ -5,7 +5,6 @@
 #include <jansson.h>
 #include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
@@ -87,9 +86,6 @@ struct added_set {
     uint8_t pairs[1 << 13]; /* a bit for each two bytes that begin a token */
 };
 
-/* The index of the token that begins at `at`, of several the longest; -1 for none. */
-int added_at(const struct added_set *set, const char *at, const char *end);
-
 /* Copies the token. Of two with the same text the later counts, as in Hugging Face's. */
 int added_set_add(struct added_set *set, const struct added_token *token, struct error *err);
 
@@ -115,13 +111,7 @@ int added_find(const struct added_set *set, const char *text, size_t bytes, bool
 
 enum kind { KIND_BYTES, KIND_BPE, KIND_WORDPIECE, KIND_SENTENCEPIECE };
 
-/* Merge of the pair (left, right): the pair with the lowest rank is merged first. */
-struct merge_slot {
-    uint64_t pair; /* left << 32 | right; ~0 for an empty slot */
-    uint32_t rank;
-    int32_t id;
-};
-
+/* Of a pair of tokens: the pair with the lowest rank is merged first. */
 struct pair_merge {
     uint32_t rank; /* NO_RANK: no merge */
     int32_t id;
@@ -129,9 +119,14 @@ struct pair_merge {
 
 #define NO_RANK UINT32_MAX
 
+struct merge_slot {
+    uint64_t pair; /* left << 32 | right; ~0 for an empty slot, which has NO_RANK */
+    struct pair_merge merge;
+};
+
 struct merge_table {
     struct merge_slot *slots;
-    uint32_t mask, count;
+    uint32_t mask;
     struct pair_merge *byte_pairs; /* [65536] the merges of two bytes, by left << 8 | right */
 };
 
@@ -164,9 +159,19 @@ struct tokenizer {
     int32_t blank;   /* the token of a blank, -1 for none */
 };
 
-static inline uint32_t merge_hash(uint64_t pair)
+static inline uint64_t token_pair(int32_t left, int32_t right)
 {
-    return (uint32_t)(pair * 0x9e3779b97f4a7c15u >> 32);
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
+
+/* The slot of the pair, or the empty one where it belongs. */
+static inline struct merge_slot *merge_table_slot(const struct merge_table *table, uint64_t pair)
+{
+    uint32_t at = (uint32_t)(pair * 0x9e3779b97f4a7c15u >> 32) & table->mask;
+
+    while (table->slots[at].pair != pair && table->slots[at].pair != UINT64_MAX)
+        at = (at + 1) & table->mask;
+    return &table->slots[at];
 }
 
 /* Room for `count` merges; of a pair that is added twice the last counts. */

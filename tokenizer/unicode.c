@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <utf8proc.h>
 
 static uint8_t classes[CODE_POINTS];
@@ -75,11 +74,6 @@ int utf8_previous(const uint8_t *begin, const uint8_t *text, uint32_t *code)
     return 1;
 }
 
-int utf8_write(uint32_t code, char *out)
-{
-    return (int)utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)out);
-}
-
 /* The end of the run of valid characters that begins at text; *composed becomes false if it may not be in NFC. */
 static const uint8_t *valid_run(const uint8_t *text, const uint8_t *end, bool *composed)
 {
@@ -126,31 +120,4 @@ int unicode_nfc(const char *text, size_t bytes, struct text_list *out, struct er
             return -1;
     }
     return 1;
-}
-
-int unicode_decompose(uint32_t code, int32_t out[4])
-{
-    int boundary = 0;
-    utf8proc_ssize_t length;
-
-    out[0] = (int32_t)code;
-    if (code < 0xc0)
-        return 1;
-    length = utf8proc_decompose_char((utf8proc_int32_t)code, out, 4, UTF8PROC_DECOMPOSE, &boundary);
-    return length >= 1 && length <= 4 ? (int)length : 1;
-}
-
-int unicode_mark_order(uint32_t code)
-{
-    return utf8proc_get_property((utf8proc_int32_t)code)->combining_class;
-}
-
-int unicode_lower(uint32_t code, int32_t out[2])
-{
-    out[0] = utf8proc_tolower((utf8proc_int32_t)code);
-    out[1] = 0x307;
-    if (code != 0x130) /* the only one whose lower case is two */
-        return 1;
-    out[0] = 'i';
-    return 2;
 }

@@ -21,9 +21,7 @@
 #ifndef MUSTER_TOKENIZER_UNICODE_H
 #define MUSTER_TOKENIZER_UNICODE_H
 
-#include <stddef.h>
-#include <stdint.h>
-
+#include "common/text.h"
 #include "tokenizer/tokenizer.h"
 
 /* Each code point has exactly one of the first four. */
@@ -38,65 +36,17 @@ enum {
     CLASS_PUNCT = 128,  /* P, and the signs of ASCII: BERT's punctuation */
 };
 
-#define CODE_POINTS 0x110000
-#define REPLACEMENT 0xfffd
-
 /* The class of each code point; filled once in a process. */
 const uint8_t *unicode_classes(void);
 
 /* True for a character of a word in the sense of \w: letters, marks, decimal digits, connectors, joiners. */
 int unicode_in_word(uint32_t code);
 
-/*
- * The code point at text, which is before end. Returns its length. A byte that begins no valid sequence is REPLACEMENT,
- * with length 1.
- */
-static inline int utf8_next(const uint8_t *text, const uint8_t *end, uint32_t *code)
-{
-    uint32_t first = text[0];
-    long room = end - text;
-
-    if (first < 0x80) {
-        *code = first;
-        return 1;
-    }
-    if (first >= 0xc2 && first < 0xe0 && room >= 2 && (text[1] & 0xc0) == 0x80) {
-        *code = (first & 0x1f) << 6 | (text[1] & 0x3f);
-        return 2;
-    }
-    if (first >= 0xe0 && first < 0xf0 && room >= 3 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80) {
-        *code = (first & 0xf) << 12 | (uint32_t)(text[1] & 0x3f) << 6 | (text[2] & 0x3f);
-        if (*code >= 0x800 && (*code < 0xd800 || *code > 0xdfff))
-            return 3;
-    }
-    if (first >= 0xf0 && first < 0xf5 && room >= 4 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80 &&
-        (text[3] & 0xc0) == 0x80) {
-        *code =
-            (first & 7) << 18 | (uint32_t)(text[1] & 0x3f) << 12 | (uint32_t)(text[2] & 0x3f) << 6 | (text[3] & 0x3f);
-        if (*code >= 0x10000 && *code < CODE_POINTS)
-            return 4;
-    }
-    *code = REPLACEMENT;
-    return 1;
-}
-
 /* The code point that ends at text, which is behind begin. Returns its length. Finds the characters of utf8_next. */
 int utf8_previous(const uint8_t *begin, const uint8_t *text, uint32_t *code);
-
-/* Writes a code point, at most 4 bytes. Returns their number. */
-int utf8_write(uint32_t code, char *out);
 
 /* Appends a text in normal form NFC, with invalid bytes kept, and returns 1; or 0 if a quick look shows that the text is
  * in that form. -1 with CODE_IO when out of memory. */
 int unicode_nfc(const char *text, size_t bytes, struct text_list *out, struct error *err);
-
-/* The canonical decomposition (NFD) of a code point: 1 to 4 code points, Hangul too. Returns their number. */
-int unicode_decompose(uint32_t code, int32_t out[4]);
-
-/* The combining class of a mark, by which NFD orders the marks of a character; 0 for other characters. */
-int unicode_mark_order(uint32_t code);
-
-/* The lower case of a code point: 1 or 2 code points. Returns their number. */
-int unicode_lower(uint32_t code, int32_t out[2]);
 
 #endif

@@ -4,6 +4,8 @@
  */
 #include "tokenizer/tokenizer_impl.h"
 
+#include <utf8proc.h>
+
 /* The blocks that BERT takes for Chinese: each character is a word. */
 static bool is_chinese(uint32_t code)
 {
@@ -19,6 +21,25 @@ bool wordpiece_cuts(const struct tokenizer *tokenizer, uint32_t behind)
            (tokenizer->chinese && behind >= 0x4e00 && behind <= 0x9fff);
 }
 
+/* The canonical decomposition (NFD) of a code point: 1 to 4 code points, Hangul too. Returns their number. */
+static int decompose_code(uint32_t code, int32_t out[4])
+{
+    utf8proc_ssize_t length;
+    int boundary = 0;
+
+    out[0] = (int32_t)code;
+    if (code < 0xc0)
+        return 1;
+    length = utf8proc_decompose_char(out[0], out, 4, UTF8PROC_DECOMPOSE, &boundary);
+    return length >= 1 && length <= 4 ? (int)length : 1;
+}
+
+/* The combining class of a mark, by which NFD orders the marks of a character; 0 for other characters. */
+static int mark_order(uint32_t code)
+{
+    return utf8proc_get_property((utf8proc_int32_t)code)->combining_class;
+}
+
 /* The text as it is built. NFD orders the marks behind a character: those that are not removed wait here. */
 struct folding {
     const struct tokenizer *tokenizer;
@@ -29,13 +50,13 @@ struct folding {
 
 static int append_code(struct folding *folding, uint32_t code, struct error *err)
 {
-    int32_t small[2] = {(int32_t)code};
-    int letters = folding->tokenizer->lower ? unicode_lower(code, small) : 1, used = 0;
-    char bytes[8];
+    bool lower = folding->tokenizer->lower;
+    char bytes[4];
 
-    for (int i = 0; i < letters; i++)
-        used += utf8_write((uint32_t)small[i], bytes + used);
-    return text_list_append(folding->out, bytes, (size_t)used, err);
+    if (lower && code == 0x130) /* the only one whose lower case is two code points */
+        return text_list_append(folding->out, "i\xcc\x87", 3, err);
+    code = lower ? (uint32_t)utf8proc_tolower((utf8proc_int32_t)code) : code;
+    return text_list_append(folding->out, bytes, (size_t)utf8_write(code, bytes), err);
 }
 
 static int flush_marks(struct folding *folding, struct error *err)
@@ -50,11 +71,11 @@ static int flush_marks(struct folding *folding, struct error *err)
 
 static int append_mark(struct folding *folding, uint32_t code, struct error *err)
 {
-    int at, order = unicode_mark_order(code);
+    int at, order = mark_order(code);
 
     if (folding->count == (int)(sizeof folding->marks / sizeof folding->marks[0]) && flush_marks(folding, err) < 0)
         return -1;
-    for (at = folding->count++; at > 0 && unicode_mark_order(folding->marks[at - 1]) > order; at--)
+    for (at = folding->count++; at > 0 && mark_order(folding->marks[at - 1]) > order; at--)
         folding->marks[at] = folding->marks[at - 1];
     folding->marks[at] = code;
     return 0;
@@ -64,15 +85,16 @@ static int append_mark(struct folding *folding, uint32_t code, struct error *err
 static int append_folded(struct folding *folding, uint32_t code, struct error *err)
 {
     int32_t parts[4] = {(int32_t)code};
-    int count = folding->tokenizer->strip ? unicode_decompose(code, parts) : 1, result = 0;
+    bool strip = folding->tokenizer->strip;
+    int count = strip ? decompose_code(code, parts) : 1, result = 0;
 
     for (int i = 0; i < count && result == 0; i++) {
         uint32_t part = (uint32_t)parts[i];
-        bool mark = folding->tokenizer->strip && unicode_mark_order(part) > 0;
+        bool mark = strip && mark_order(part) > 0;
 
         if (!mark)
             result = flush_marks(folding, err);
-        if (result < 0 || (folding->tokenizer->strip && (unicode_classes()[part] & CLASS_ACCENT)))
+        if (result < 0 || (strip && (unicode_classes()[part] & CLASS_ACCENT)))
             continue;
         result = mark ? append_mark(folding, part, err) : append_code(folding, part, err);
     }

@@ -6,6 +6,7 @@
 
 #include "ckpt/format/json_fields.h"
 #include "ckpt/models/hf_internal.h"
+#include "common/text.h"
 #include "tokenizer/file_tokens.h"
 
 /* transformers' classes. Of those that read a SentencePiece model, this one adds nothing to it. */
@@ -25,12 +26,9 @@ static json_t *make_byte_vocab(void)
 
     fill_byte_alphabet(bytes);
     for (int code = 0; code < ALPHABET; code++) {
-        char text[3] = {(char)code};
+        char text[5] = {0};
 
-        if (code >= 0x80) {
-            text[0] = (char)(0xc0 | code >> 6);
-            text[1] = (char)(0x80 | (code & 0x3f));
-        }
+        utf8_write((uint32_t)code, text);
         if (bytes[code] >= 0)
             json_object_set_new(vocab, text, json_integer(bytes[code]));
     }

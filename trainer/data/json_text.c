@@ -1,6 +1,6 @@
 #include "trainer/data/json_text.h"
 
-#include <stdint.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,28 +44,13 @@ static bool take_hex(struct json_scan *scan, uint32_t *code)
     *code = 0;
     for (int i = 0; i < 4; i++) {
         char digit = scan->at[i];
-        int value = digit >= '0' && digit <= '9'   ? digit - '0'
-                    : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
-                    : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
-                                                   : -1;
 
-        if (value < 0)
+        if (!isxdigit((unsigned char)digit))
             return false;
-        *code = *code << 4 | (uint32_t)value;
+        *code = *code << 4 | (uint32_t)(digit <= '9' ? digit - '0' : (digit | 32) - 'a' + 10);
     }
     scan->at += 4;
     return true;
-}
-
-static size_t put_utf8(uint32_t code, char *out)
-{
-    static const uint8_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-
-    for (size_t i = bytes - 1; i > 0; i--, code >>= 6)
-        out[i] = (char)(0x80 | (code & 0x3f));
-    out[0] = (char)(lead[bytes] | code);
-    return bytes;
 }
 
 /* \uXXXX, or two of them that are one character (surrogates). Half of such a pair is taken where it is not needed. */
@@ -105,7 +90,7 @@ static int take_escape(struct json_scan *scan, struct text_list *text)
         scan->at++;
         if (take_code(scan, &code) < 0)
             return -1;
-        count = put_utf8(code, out);
+        count = (size_t)utf8_write(code, out);
     } else {
         return refuse_json(scan, "an unknown escape after \\");
     }
@@ -141,37 +126,32 @@ static int take_string(struct json_scan *scan, struct text_list *text)
 
 /* ---- other values ------------------------------------------------------------------------------------------------ */
 
-static size_t take_digits(struct json_scan *scan)
+static int take_digits(struct json_scan *scan)
 {
     const char *begin = scan->at;
 
     while (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
         scan->at++;
-    return (size_t)(scan->at - begin);
+    return scan->at > begin ? 0 : refuse_json(scan, "expected a digit");
 }
 
 static int take_number(struct json_scan *scan)
 {
-    bool zero;
-
     scan->at += *scan->at == '-';
-    zero = scan->at < scan->end && *scan->at == '0';
-    if (zero)
+    if (scan->at < scan->end && *scan->at == '0')
         scan->at++;
-    else if (take_digits(scan) == 0)
-        return refuse_json(scan, "expected a digit");
+    else if (take_digits(scan) < 0)
+        return -1;
     if (scan->at < scan->end && *scan->at == '.') {
         scan->at++;
-        if (take_digits(scan) == 0)
-            return refuse_json(scan, "expected a digit");
+        if (take_digits(scan) < 0)
+            return -1;
     }
-    if (scan->at < scan->end && (*scan->at == 'e' || *scan->at == 'E')) {
-        scan->at++;
-        scan->at += scan->at < scan->end && (*scan->at == '+' || *scan->at == '-');
-        if (take_digits(scan) == 0)
-            return refuse_json(scan, "expected a digit");
-    }
-    return 0;
+    if (scan->at == scan->end || (*scan->at != 'e' && *scan->at != 'E'))
+        return 0;
+    scan->at++;
+    scan->at += scan->at < scan->end && (*scan->at == '+' || *scan->at == '-');
+    return take_digits(scan);
 }
 
 static int take_scalar(struct json_scan *scan)
