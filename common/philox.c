@@ -11,20 +11,11 @@ uint32_t philox_site(const char *name)
     return hash;
 }
 
-/* Four elements share a block: element i is word i % 4 of the block with counter {i / 4, site, step}. */
-static void stream_block(struct philox_stream stream, uint64_t block, uint32_t out[4])
-{
-    uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), stream.site, stream.step};
-    uint32_t key[2] = {(uint32_t)stream.seed, (uint32_t)(stream.seed >> 32)};
-
-    philox4x32_10(counter, key, out);
-}
-
 uint32_t philox_u32(struct philox_stream stream, uint64_t index)
 {
     uint32_t out[4];
 
-    stream_block(stream, index / 4, out);
+    philox_block(stream, index / 4, out);
     return out[index % 4];
 }
 
@@ -38,7 +29,7 @@ static void normal_block(struct philox_stream stream, uint64_t block, double out
 {
     uint32_t bits[4];
 
-    stream_block(stream, block, bits);
+    philox_block(stream, block, bits);
     for (int pair = 0; pair < 4; pair += 2) {
         double radius = sqrt(-2.0 * log((bits[pair] + 0.5) * 0x1p-32));
         double angle = 2.0 * M_PI * (bits[pair + 1] + 0.5) * 0x1p-32;

@@ -50,6 +50,15 @@ PHILOX_INLINE void philox4x32_10(const uint32_t counter[4], const uint32_t key[2
     out[3] = c3;
 }
 
+/* A block of a stream, four of its elements: that of the counter {low block, high block, site, step} by the seed. */
+PHILOX_INLINE void philox_block(struct philox_stream stream, uint64_t block, uint32_t out[4])
+{
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), stream.site, stream.step};
+    const uint32_t key[2] = {(uint32_t)stream.seed, (uint32_t)(stream.seed >> 32)};
+
+    philox4x32_10(counter, key, out);
+}
+
 /* A site's number: FNV-1a of its name. */
 uint32_t philox_site(const char *name);
 

@@ -1,6 +1,5 @@
 #include "trainer/data/batch.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 #include "trainer/data/blend.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,12 +11,6 @@
 #ifndef MUSTER_TRAINER_DATA_CONVERT_H
 #define MUSTER_TRAINER_DATA_CONVERT_H
 
-#include <limits.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "common/error.h"
 #include "trainer/data/indexed.h"
 #include "trainer/data/text_reader.h"
 

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/option.h"
 #include "common/text.h"
 #include "trainer/data/convert.h"
 #include "trainer/data/data_tool.h"
@@ -50,9 +49,6 @@ static int run_convert(struct convert *convert)
 
     catch_signals();
     convert->texts.stop = &stop;
-    convert->texts.notice = data_notice;
-    convert->texts.progress = bar_draw;
-    convert->texts.progress_arg = &data_bar;
     status = convert_texts(convert, &converted, &err);
     bar_erase(&data_bar);
     if (status == 0) {
@@ -62,22 +58,6 @@ static int run_convert(struct convert *convert)
     code = error_report(&err);
     if (code == CODE_STOPPED && stop)
         raise(stop);
-    return code;
-}
-
-/* The texts of the command line, then those of the list. */
-static int convert_all(struct convert *convert, const char *list)
-{
-    char **names;
-    size_t count;
-    int code = data_read_names(convert->texts.paths, convert->texts.count, list, &names, &count);
-
-    if (code == CODE_OK) {
-        convert->texts.paths = names;
-        convert->texts.count = (int)count;
-        code = run_convert(convert);
-    }
-    text_free_lines(names, count);
     return code;
 }
 
@@ -156,9 +136,7 @@ int data_convert(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    convert.texts.paths = argv + optind;
-    convert.texts.count = argc - optind;
-    if (convert.texts.count == 0 && !list)
+    if (optind == argc && !list)
         return option_fail("no text was given");
     code = check_sets(&convert);
     if (code)
@@ -169,5 +147,9 @@ int data_convert(int argc, char **argv)
     convert.key = convert.key ? convert.key : "text";
     convert.workers = convert.workers ? convert.workers : data_processors();
     convert.valid_percent = convert.valid_percent < 0 ? VALID_PERCENT : convert.valid_percent;
-    return convert_all(&convert, list);
+    code = data_read_texts(&convert.texts, argv + optind, argc - optind, list);
+    if (code == CODE_OK)
+        code = run_convert(&convert);
+    data_free_texts(&convert.texts);
+    return code;
 }

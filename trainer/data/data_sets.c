@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/option.h"
 #include "common/text.h"
 #include "tokenizer/tokenizer.h"
 #include "trainer/data/data_tool.h"

@@ -2,7 +2,6 @@
 #ifndef MUSTER_TRAINER_DATA_DATA_TOOL_H
 #define MUSTER_TRAINER_DATA_DATA_TOOL_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +17,7 @@ int data_train_tokenizer(int argc, char **argv);
 /* ---- data_sets.c ------------------------------------------------------------------------------------------------- */
 
 struct indexed_facts;
+struct text_inputs;
 
 /* "PREFIX: 9 tokens, 5 sentences, 2 documents; wrote ..."; only the documents where sequences are documents. */
 void data_print_written(const char *prefix, const struct indexed_facts *facts, bool sentences);
@@ -38,9 +38,11 @@ const char *data_plural(uint64_t count);
 int data_processors(void);
 
 /*
- * The names of the command line and then those in the file `list`, one a line, without empty lines; "-" is standard
- * input; list may be NULL. Free them with text_free_lines, also after a failure. Returns the exit code.
+ * Makes *texts those of the command line, of which there are `count`, and then those in the file `list`, one a line,
+ * without empty lines; "-" is standard input; list may be NULL. Sets notice and progress, too. Free them with
+ * data_free_texts, also after a failure. Returns the exit code.
  */
-int data_read_names(char *const *given, int count, const char *list, char ***names, size_t *total);
+int data_read_texts(struct text_inputs *texts, char *const *given, int count, const char *list);
+void data_free_texts(struct text_inputs *texts);
 
 #endif

@@ -5,11 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/option.h"
 #include "common/text.h"
 #include "trainer/data/convert.h"
 #include "trainer/data/data_tool.h"
-#include "trainer/data/text_reader.h"
 
 /* The lines of texts, one after the other. */
 struct line_reader {
@@ -127,7 +125,7 @@ static int take_kind(const char *text, void *to)
 int data_train_tokenizer(int argc, char **argv)
 {
     struct tokenizer_training training = {.threads = data_processors()};
-    struct text_inputs texts = {.notice = data_notice, .progress = bar_draw, .progress_arg = &data_bar};
+    struct text_inputs texts = {0};
     const char *out = NULL, *list = NULL, *key = NULL;
     const struct option_row rows[] = {
         {"out", OPTION_TEXT, .to = &out},
@@ -141,8 +139,6 @@ int data_train_tokenizer(int argc, char **argv)
     };
     int code = options_read(rows, argc, argv, data_usage);
     struct error err;
-    char **names;
-    size_t count;
 
     if (code >= 0)
         return code;
@@ -156,17 +152,12 @@ int data_train_tokenizer(int argc, char **argv)
         return option_fail("--key and --raw were both given");
     if (access(out, F_OK) == 0)
         return option_fail("%s exists; remove it or choose another folder", out);
-    code = data_read_names(argv + optind, argc - optind, list, &names, &count);
-    if (code == CODE_OK) {
-        texts.json_input = key;
-        texts.paths = names;
-        texts.count = (int)count;
-        if (train_model(&texts, key ? key : "text", &training, out, &err) < 0)
-            code = error_report(&err);
-        else
-            printf("%s: a %s vocabulary of %ld tokens\n", out, training.unigram ? "Unigram" : "BPE",
-                   training.vocab_size);
-    }
-    text_free_lines(names, count);
+    texts.json_input = key;
+    code = data_read_texts(&texts, argv + optind, argc - optind, list);
+    if (code == CODE_OK && train_model(&texts, key ? key : "text", &training, out, &err) < 0)
+        code = error_report(&err);
+    else if (code == CODE_OK)
+        printf("%s: a %s vocabulary of %ld tokens\n", out, training.unigram ? "Unigram" : "BPE", training.vocab_size);
+    data_free_texts(&texts);
     return code;
 }

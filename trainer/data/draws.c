@@ -11,12 +11,10 @@ struct draws draws_start(uint64_t seed, uint32_t site, uint64_t number)
 
 static uint32_t next_word(struct draws *draws)
 {
-    if (draws->next % 4 == 0) {
-        uint32_t counter[4] = {(uint32_t)draws->number, (uint32_t)(draws->number >> 32), draws->site, draws->next / 4};
-        uint32_t key[2] = {(uint32_t)draws->seed, (uint32_t)(draws->seed >> 32)};
+    struct philox_stream stream = {draws->seed, draws->site, draws->next / 4};
 
-        philox4x32_10(counter, key, draws->block);
-    }
+    if (draws->next % 4 == 0)
+        philox_block(stream, draws->number, draws->block);
     return draws->block[draws->next++ % 4];
 }
 

@@ -351,30 +351,21 @@ static int append_table(struct indexed_writer *w, bool boundaries)
     return result;
 }
 
-static int output_sync(const struct data_output *out, struct error *err)
-{
-    if (fflush(out->stream) == EOF || fsync(fileno(out->stream)) < 0)
-        return output_fail(out, err);
-    return 0;
-}
-
-static int output_rename(const struct data_output *out, struct error *err)
-{
-    if (rename(out->temporary, out->path) < 0)
-        return error_errno(err, CODE_IO, "cannot rename %s to %s", out->temporary, out->path);
-    return 0;
-}
-
 int indexed_writer_commit(struct indexed_writer *w, struct error *err)
 {
+    const struct data_output *const files[] = {&w->bin, &w->idx};
+
     if (w->facts.documents == 0 || w->sequence > 0)
         return error_set(err, CODE_INTERNAL, "%s: committed without a document, or within one", w->idx.path);
     if (fflush(w->idx.stream) == EOF || fseeko(w->idx.stream, 0, SEEK_END) < 0 || append_table(w, false) < 0 ||
         append_table(w, true) < 0 || fseek(w->idx.stream, 0, SEEK_SET) < 0 || put_header(w->idx.stream, &w->facts) < 0)
         return output_fail(&w->idx, err);
-    if (output_sync(&w->bin, err) < 0 || output_sync(&w->idx, err) < 0 || output_rename(&w->bin, err) < 0 ||
-        output_rename(&w->idx, err) < 0)
-        return -1;
+    for (int i = 0; i < 2; i++)
+        if (fflush(files[i]->stream) == EOF || fsync(fileno(files[i]->stream)) < 0)
+            return output_fail(files[i], err);
+    for (int i = 0; i < 2; i++)
+        if (rename(files[i]->temporary, files[i]->path) < 0)
+            return error_errno(err, CODE_IO, "cannot rename %s to %s", files[i]->temporary, files[i]->path);
     w->committed = true;
     if (io_sync_parent(w->idx.path) < 0)
         return error_errno(err, CODE_IO, "cannot sync the directory of %s", w->idx.path);

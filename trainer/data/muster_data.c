@@ -1,14 +1,14 @@
 /* muster_data.c - the program muster-data: makes, checks and prints data sets. See muster-data(1). */
-#include <inttypes.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/option.h"
 #include "common/text.h"
 #include "trainer/data/data_tool.h"
+#include "trainer/data/text_reader.h"
 
 const char data_usage[] =
     "usage: muster-data TEXT... --out PREFIX [OPTION]...\n"
@@ -100,20 +100,30 @@ static int read_list(char ***names, size_t *count, const char *list, struct erro
     return result;
 }
 
-int data_read_names(char *const *given, int count, const char *list, char ***names, size_t *total)
+int data_read_texts(struct text_inputs *texts, char *const *given, int count, const char *list)
 {
+    char **names = NULL;
+    size_t total = 0;
     struct error err;
     int result = 0;
 
-    *names = NULL;
-    *total = 0;
     for (int i = 0; i < count && result == 0; i++)
-        result = add_name(names, total, given[i], &err);
+        result = add_name(&names, &total, given[i], &err);
     if (list && result == 0)
-        result = read_list(names, total, list, &err);
-    if (result == 0 && *total == 0)
+        result = read_list(&names, &total, list, &err);
+    texts->paths = names;
+    texts->count = (int)total;
+    texts->notice = data_notice;
+    texts->progress = bar_draw;
+    texts->progress_arg = &data_bar;
+    if (result == 0 && total == 0)
         return option_fail("%s names no text", list);
     return result < 0 ? error_report(&err) : CODE_OK;
+}
+
+void data_free_texts(struct text_inputs *texts)
+{
+    text_free_lines((char **)(uintptr_t)texts->paths, (size_t)texts->count);
 }
 
 int main(int argc, char **argv)

@@ -7,7 +7,6 @@
 
 #include "common/philox.h"
 #include "trainer/data/draws.h"
-#include "trainer/data/indexed.h"
 
 #define FRAME 3 /* [CLS], [SEP] and [SEP] */
 
