@@ -10,8 +10,6 @@
 
 #include "config.h"
 
-#include <stddef.h>
-
 #include "common/workspace/workspace_cpu.h"
 #include "kernels/device.h"
 

@@ -110,9 +110,6 @@ static void multiply_copied(struct device *dev, const struct matmul *op, int col
  * Products of 16-bit types that the library has no code for: blocks of both operands are widened to fp32 (exactly), and
  * their products are accumulated in an fp32 block of c, which the epilogue rounds once.
  */
-struct blocks {
-    float *a, *b, *c;
-};
 
 /* Widens a tile of an operand: [k, k + count) of its inner dimension, and all `side` elements of the other dimension.
  * The inner dimension is the operand's rows if k_rows, else its columns. */
@@ -124,43 +121,41 @@ static void widen_tile(struct device *dev, float *y, int ld_y, enum dtype dtype,
     device_cpu(dev)->vector->widen(dev, y, ld_y, dtype, at, ld, k_rows ? count : side, k_rows ? side : count);
 }
 
-/* space->c = the product of the block's a and b, WIDENED_K of k at a time. */
-static void accumulate_block(struct device *dev, const struct matmul *block, const struct blocks *space)
+/* One block of c: the product is summed WIDENED_K of k at a time. */
+static void multiply_block(struct device *dev, const struct matmul *block, int ld_aux, float *scratch)
 {
+    float *a = scratch, *b = a + WIDENED_M * WIDENED_K, *c = b + WIDENED_B;
     struct matmul fp32 = {.m = block->m,
                           .n = block->n,
                           .transpose_a = block->transpose_a,
                           .transpose_b = block->transpose_b,
                           .ldc = block->n,
-                          .a = space->a,
-                          .b = space->b,
-                          .c = space->c};
+                          .a = a,
+                          .b = b,
+                          .c = c};
 
     for (int k = 0; k < block->k; k += WIDENED_K) {
         fp32.k = least_of(block->k - k, WIDENED_K);
         fp32.lda = block->transpose_a ? fp32.m : fp32.k;
         fp32.ldb = block->transpose_b ? fp32.k : workspace_copy_ld(fp32.n);
         fp32.accumulate = k > 0;
-        widen_tile(dev, space->a, fp32.lda, block->dtype, block->a, block->lda, block->transpose_a, k, fp32.k, fp32.m);
-        widen_tile(dev, space->b, fp32.ldb, block->dtype, block->b, block->ldb, !block->transpose_b, k, fp32.k, fp32.n);
+        widen_tile(dev, a, fp32.lda, block->dtype, block->a, block->lda, block->transpose_a, k, fp32.k, fp32.m);
+        widen_tile(dev, b, fp32.ldb, block->dtype, block->b, block->ldb, !block->transpose_b, k, fp32.k, fp32.n);
         matmul_library_run(dev, &fp32);
     }
+    device_cpu(dev)->vector->epilogue(dev, block, ld_aux, c, block->n);
 }
 
 void cpu_matmul_widened(struct device *dev, const struct matmul *op)
 {
     float *scratch = cpu_scratch(dev, workspace_widened_floats());
-    struct blocks space = {scratch, scratch + WIDENED_M * WIDENED_K, scratch + WIDENED_M * WIDENED_K + WIDENED_B};
 
-    if (!scratch)
-        return;
-    for (int col = 0; col < op->n; col += WIDENED_N)
+    for (int col = 0; scratch && col < op->n; col += WIDENED_N)
         for (int row = 0; row < op->m; row += WIDENED_M) {
             struct matmul block =
                 sub_product(op, op->n, row, col, least_of(op->m - row, WIDENED_M), least_of(op->n - col, WIDENED_N));
 
-            accumulate_block(dev, &block, &space);
-            device_cpu(dev)->vector->epilogue(dev, &block, op->n, space.c, block.n);
+            multiply_block(dev, &block, op->n, scratch);
         }
 }
 

@@ -12,10 +12,10 @@
  */
 #define SLOTS 64
 
-/* oneDNN 3 made descriptors opaque and gave "sum" more parameters. Everything else here is common to 2 and 3. */
-#if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t layout;
 
+/* oneDNN 3 made descriptors opaque and gave "sum" more parameters. Everything else here is common to 2 and 3. */
+#if DNNL_VERSION_MAJOR >= 3
 static dnnl_status_t layout_init(layout *md, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t strides)
 {
     return dnnl_memory_desc_create_with_strides(md, 2, size, type, strides);
@@ -36,8 +36,6 @@ static dnnl_status_t describe_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t en
 #define SCRATCHPAD_LAYOUT          const_dnnl_memory_desc_t
 #define APPEND_SUM(post_ops, type) dnnl_post_ops_append_sum(post_ops, 1.0f, 0, type)
 #else
-typedef dnnl_memory_desc_t layout;
-
 static dnnl_status_t layout_init(layout *md, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t strides)
 {
     return dnnl_memory_desc_init_by_strides(md, 2, size, type, strides);
@@ -124,19 +122,19 @@ static const dnnl_data_type_t data_type[] = {[DTYPE_F32] = dnnl_f32, [DTYPE_BF16
 /* A transposed operand is described by its strides: its rows are one element apart. */
 static dnnl_status_t make_layouts(const struct matmul_key *key, layout md[OPERANDS])
 {
-    const dnnl_dims_t a_strides = {key->transpose_a ? 1 : key->lda, key->transpose_a ? key->lda : 1};
-    const dnnl_dims_t b_strides = {key->transpose_b ? 1 : key->ldb, key->transpose_b ? key->ldb : 1};
-    dnnl_data_type_t type = data_type[key->type];
-    dnnl_status_t status;
+    const struct {
+        dnnl_dims_t size, strides;
+    } operands[] = {
+        [OPERAND_A] = {{key->m, key->k}, {key->transpose_a ? 1 : key->lda, key->transpose_a ? key->lda : 1}},
+        [OPERAND_B] = {{key->k, key->n}, {key->transpose_b ? 1 : key->ldb, key->transpose_b ? key->ldb : 1}},
+        [OPERAND_BIAS] = {{1, key->n}, {key->n, 1}},
+        [OPERAND_C] = {{key->m, key->n}, {key->ldc, 1}},
+    };
+    dnnl_status_t status = dnnl_success;
 
-    status = layout_init(&md[OPERAND_A], type, (dnnl_dims_t){key->m, key->k}, a_strides);
-    if (status == dnnl_success)
-        status = layout_init(&md[OPERAND_B], type, (dnnl_dims_t){key->k, key->n}, b_strides);
-    if (status == dnnl_success)
-        status = layout_init(&md[OPERAND_BIAS], type, (dnnl_dims_t){1, key->n}, (dnnl_dims_t){key->n, 1});
-    if (status == dnnl_success)
-        status = layout_init(&md[OPERAND_C], data_type[key->type_of_c], (dnnl_dims_t){key->m, key->n},
-                             (dnnl_dims_t){key->ldc, 1});
+    for (int i = 0; i < OPERAND_SCRATCHPAD && status == dnnl_success; i++)
+        status = layout_init(&md[i], data_type[i == OPERAND_C ? key->type_of_c : key->type], operands[i].size,
+                             operands[i].strides);
     return status;
 }
 

@@ -1,8 +1,6 @@
 #include "kernels/cuda/cuda_attention.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/cuda.h"

@@ -59,9 +59,12 @@ static cudnn_descriptor scores_tensor(const struct building *b, cudnnDataType_t 
     return strided_scores(b, type, b->seq, 1);
 }
 
-static cudnn_descriptor transposed_scores(const struct building *b)
+static cudnn_descriptor transpose_scores(const struct building *b, cudnn_descriptor x)
 {
-    return strided_scores(b, b->type, 1, b->seq);
+    cudnn_descriptor y = strided_scores(b, b->type, 1, b->seq);
+
+    cudnn_reshape(b->graph, x, y);
+    return y;
 }
 
 /* One number a query. */
@@ -180,8 +183,7 @@ struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const st
     if (b.causal)
         p = causal_mask(&b, p);
     p = apply_pointwise(&b, CUDNN_POINTWISE_EXP, p, NULL, scores_tensor(&b, CUDNN_DATA_FLOAT));
-    turned = transposed_scores(&b);
-    cudnn_reshape(b.graph, p, turned);
+    turned = transpose_scores(&b, p);
     cudnn_matmul(b.graph, turned, dout, packed_rows(&b, ATTENTION_DV, false));
 
     ds = scores_tensor(&b, CUDNN_DATA_FLOAT);
@@ -189,8 +191,7 @@ struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const st
     ds = apply_pointwise(&b, CUDNN_POINTWISE_SUB, ds, delta, scores_tensor(&b, CUDNN_DATA_FLOAT));
     ds = apply_pointwise(&b, CUDNN_POINTWISE_MUL, ds, p, scores_tensor(&b, CUDNN_DATA_FLOAT));
     ds = scaled_scores(&b, ds, scale);
-    turned = transposed_scores(&b);
-    cudnn_reshape(b.graph, ds, turned);
+    turned = transpose_scores(&b, ds);
     cudnn_matmul(b.graph, turned, q, packed_rows(&b, ATTENTION_DK, false));
     k_rows = packed_rows(&b, 0, false);
     cudnn_reshape(b.graph, k, k_rows);

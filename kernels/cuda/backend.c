@@ -1,7 +1,5 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_attention.h"
@@ -16,15 +14,10 @@ bool cuda_ok(struct device *dev, int status, const char *doing)
         status = cudaStreamSynchronize(cuda->stream);
     if (status == cudaSuccess)
         return true;
-    cuda_forget_error();
+    cudaGetLastError();
     device_fail(dev, CODE_INTERNAL, "cuda: %s: %s (%s)", doing, cudaGetErrorString((cudaError_t)status),
                 cudaGetErrorName((cudaError_t)status));
     return false;
-}
-
-int cuda_forget_error(void)
-{
-    return cudaGetLastError();
 }
 
 static int count_gpus(struct device *dev, int *count, struct error *err)

@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/device.h"
 
 _Static_assert(sizeof(struct attention_call) <= 128, "cuda_attention.h says why");
 

@@ -14,10 +14,6 @@
 #ifndef MUSTER_KERNELS_CUDA_CUDA_ATTENTION_H
 #define MUSTER_KERNELS_CUDA_CUDA_ATTENTION_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus

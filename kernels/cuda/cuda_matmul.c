@@ -13,8 +13,6 @@
  */
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/library.h"
 #include "kernels/cuda/cuda.h"
@@ -38,7 +36,7 @@ struct matmul_choice {
     struct matmul_choice *older;
     struct matmul_call call;
     cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t first, second, d;
+    cublasLtMatrixLayout_t layouts[3]; /* of first, second and d */
     cublasLtMatmulAlgo_t algorithm;
     bool found; /* false: cuBLASLt has no algorithm for this shape, or does not run it */
 };
@@ -47,12 +45,6 @@ struct matmul_state {
     struct cublaslt lt;
     cublasLtHandle_t handle;
     struct matmul_choice *choices; /* the newest */
-};
-
-/* The addresses of one matmul's operands: d = first * second + beta * d. */
-struct matmul_operands {
-    const void *first, *second;
-    void *d, *workspace;
 };
 
 /* Whether a call of cuBLASLt succeeded; if not, the device fails. */
@@ -96,12 +88,9 @@ static void destroy_choice(struct device *dev, struct matmul_choice *choice)
 
     if (choice->desc)
         LT_OK(dev, lt->cublasLtMatmulDescDestroy(choice->desc));
-    if (choice->first)
-        LT_OK(dev, lt->cublasLtMatrixLayoutDestroy(choice->first));
-    if (choice->second)
-        LT_OK(dev, lt->cublasLtMatrixLayoutDestroy(choice->second));
-    if (choice->d)
-        LT_OK(dev, lt->cublasLtMatrixLayoutDestroy(choice->d));
+    for (int i = 0; i < 3; i++)
+        if (choice->layouts[i])
+            LT_OK(dev, lt->cublasLtMatrixLayoutDestroy(choice->layouts[i]));
     free(choice);
 }
 
@@ -180,10 +169,17 @@ static bool describe_call(struct device *dev, struct matmul_choice *choice)
            (!ld_aux || set_attribute(dev, choice, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld_aux, sizeof ld_aux));
 }
 
-static bool describe_matrix(struct device *dev, cublasLtMatrixLayout_t *layout, const struct matmul_matrix *matrix)
+static bool describe_matrices(struct device *dev, struct matmul_choice *choice)
 {
-    return LT_OK(dev, device_cuda(dev)->matmul->lt.cublasLtMatrixLayoutCreate(
-                          layout, type_of(matrix->dtype), (uint64_t)matrix->rows, (uint64_t)matrix->cols, matrix->ld));
+    const struct matmul_matrix *const matrices[] = {&choice->call.first, &choice->call.second, &choice->call.d};
+    const struct cublaslt *lt = &device_cuda(dev)->matmul->lt;
+    bool ok = true;
+
+    for (int i = 0; i < 3 && ok; i++)
+        ok = LT_OK(dev, lt->cublasLtMatrixLayoutCreate(&choice->layouts[i], type_of(matrices[i]->dtype),
+                                                       (uint64_t)matrices[i]->rows, (uint64_t)matrices[i]->cols,
+                                                       matrices[i]->ld));
+    return ok;
 }
 
 static bool set_preference(struct device *dev, cublasLtMatmulPreference_t preference, const struct matmul_call *call)
@@ -222,8 +218,9 @@ static bool ask_heuristic(struct device *dev, struct matmul_choice *choice)
         return false;
     ok = set_preference(dev, preference, &choice->call);
     if (ok)
-        status = state->lt.cublasLtMatmulAlgoGetHeuristic(state->handle, choice->desc, choice->first, choice->second,
-                                                          choice->d, choice->d, preference, 1, &result, &count);
+        status = state->lt.cublasLtMatmulAlgoGetHeuristic(state->handle, choice->desc, choice->layouts[0],
+                                                          choice->layouts[1], choice->layouts[2], choice->layouts[2],
+                                                          preference, 1, &result, &count);
     if (!LT_OK(dev, state->lt.cublasLtMatmulPreferenceDestroy(preference)) || !ok)
         return false;
     /* No algorithm. cuBLASLt's manual does not say which of these two statuses means an epilogue that is not supported
@@ -258,11 +255,10 @@ static struct matmul_choice *choice_for(struct device *dev, const struct matmul 
     choice->older = state->choices;
     choice->call = call;
     state->choices = choice;
-    if (describe_call(dev, choice) && describe_matrix(dev, &choice->first, &call.first) &&
-        describe_matrix(dev, &choice->second, &call.second) && describe_matrix(dev, &choice->d, &call.d) &&
-        set_dummy_pointers(dev, choice) && ask_heuristic(dev, choice) && set_epilogue_pointers(dev, choice, op))
-        return choice;
-    return NULL;
+    return describe_call(dev, choice) && describe_matrices(dev, choice) && set_dummy_pointers(dev, choice) &&
+                   ask_heuristic(dev, choice) && set_epilogue_pointers(dev, choice, op)
+               ? choice
+               : NULL;
 }
 
 /* cuBLASLt's algorithm for the shape. If it has none with the fused epilogue at these sizes, that of the plain
@@ -279,60 +275,41 @@ static struct matmul_choice *find_algorithm(struct device *dev, const struct mat
     return dev->failed ? NULL : choice;
 }
 
-/* cuBLASLt may refuse an algorithm that its heuristic proposed. Then nothing was enqueued. */
-static bool is_refusal(cublasStatus_t status)
-{
-    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
-           status == CUBLAS_STATUS_ARCH_MISMATCH;
-}
-
-static bool run_algorithm(struct device *dev, struct matmul_choice *choice, const struct matmul_operands *at)
+/* Enqueues d = b a + beta d. cuBLASLt may refuse an algorithm that its heuristic proposed: nothing is enqueued then. */
+static bool run_algorithm(struct device *dev, struct matmul_choice *choice, const struct matmul *op, void *d,
+                          void *workspace)
 {
     const struct matmul_state *state = device_cuda(dev)->matmul;
+    const cublasLtMatrixLayout_t *layouts = choice->layouts;
     float alpha = 1, beta = choice->call.accumulate ? 1 : 0;
     cublasStatus_t status = state->lt.cublasLtMatmul(
-        state->handle, choice->desc, &alpha, at->first, choice->first, at->second, choice->second, &beta, at->d,
-        choice->d, at->d, choice->d, &choice->algorithm, at->workspace, MATMUL_WORKSPACE, device_cuda(dev)->stream);
+        state->handle, choice->desc, &alpha, op->b, layouts[0], op->a, layouts[1], &beta, d, layouts[2], d, layouts[2],
+        &choice->algorithm, workspace, MATMUL_WORKSPACE, device_cuda(dev)->stream);
 
-    choice->found = !is_refusal(status);
+    choice->found = status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE &&
+                    status != CUBLAS_STATUS_ARCH_MISMATCH;
     if (!choice->found)
-        cuda_forget_error();
+        cudaGetLastError();
     return choice->found && matmul_ok(dev, status, "cublasLtMatmul");
-}
-
-static bool set_addresses(struct device *dev, struct matmul_operands *at, const struct matmul_call *call,
-                          const struct matmul *op)
-{
-    at->workspace = cuda_workspace(dev, workspace_matmul(matmul_call_scratch(call)));
-    at->first = op->b;
-    at->second = op->a;
-    at->d = call->unfused && at->workspace ? (char *)at->workspace + MATMUL_WORKSPACE : op->c;
-    return at->workspace;
-}
-
-/* Enqueues the product, with its epilogue fused if cuBLASLt has an algorithm for that. NULL and the device has not
- * failed: the algorithm was refused. Call again: find_algorithm then takes the plain product, and fails the device if
- * that was the one refused. */
-static const struct matmul_choice *try_multiply(struct device *dev, struct matmul_operands *at, const struct matmul *op)
-{
-    struct matmul_choice *choice = find_algorithm(dev, op);
-
-    return choice && set_addresses(dev, at, &choice->call, op) && run_algorithm(dev, choice, at) ? choice : NULL;
 }
 
 void cuda_matmul(struct device *dev, const struct matmul *given)
 {
     struct matmul op = matmul_with_strides(given);
-    const struct matmul_choice *choice;
-    struct matmul_operands at;
+    struct matmul_choice *choice;
+    void *workspace, *d;
 
     if (!device_ready(dev, op.dtype, "matmul") || !matmul_valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
-    while (!(choice = try_multiply(dev, &at, &op)))
-        if (dev->failed)
+    do { /* after a refusal find_algorithm takes the plain product; if that is refused, it fails the device */
+        choice = find_algorithm(dev, &op);
+        workspace = choice ? cuda_workspace(dev, workspace_matmul(matmul_call_scratch(&choice->call))) : NULL;
+        if (!workspace)
             return;
+        d = choice->call.unfused ? (char *)workspace + MATMUL_WORKSPACE : op.c;
+    } while (!run_algorithm(dev, choice, &op, d, workspace) && !dev->failed);
     if (choice->call.unfused)
-        cuda_epilogue(dev, &op, at.d);
+        cuda_epilogue(dev, &op, d);
     if (op.sums)
         cuda_bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);
 }

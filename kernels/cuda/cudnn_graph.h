@@ -11,12 +11,8 @@
 #ifndef MUSTER_KERNELS_CUDA_CUDNN_GRAPH_H
 #define MUSTER_KERNELS_CUDA_CUDNN_GRAPH_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include <cudnn.h>
 
-#include "common/error.h"
 #include "common/library.h"
 #include "kernels/cuda/cuda_attention.h"
 

@@ -63,8 +63,6 @@ void matmul_call_of(struct matmul_call *call, const struct matmul *op, int fuse)
     call->d = stored_matrix(op->c, op->m, op->n, op->ldc, op->c_fp32 ? DTYPE_F32 : op->dtype);
     call->accumulate = op->accumulate;
     call->epilogue = op->epilogue;
-    if (op->epilogue != EPILOGUE_NONE)
-        call->dtype_bias = op->dtype;
     if (is_gelu(op->epilogue))
         call->ld_aux = op->n;
 }

@@ -33,9 +33,8 @@ struct matmul_call {
     int transpose_first, transpose_second;
     struct matmul_matrix first, second, d;
     int accumulate;         /* beta is 1, else 0 */
-    enum epilogue epilogue; /* the fused one */
+    enum epilogue epilogue; /* the fused one; bias and aux have the type of first */
     int ld_aux;             /* of BIAS_GELU and DGELU */
-    enum dtype dtype_bias;  /* of bias and aux */
 
     int unfused; /* d is scratch, packed fp32 [op->m, op->n], and our kernel must apply the whole epilogue */
 };

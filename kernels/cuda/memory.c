@@ -2,9 +2,6 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/library.h"
 #include "kernels/cuda/arena.h"
@@ -168,7 +165,7 @@ static int no_memory(size_t bytes, size_t held, const char *why, struct error *e
 {
     size_t unused = 0, total = 0;
 
-    cuda_forget_error(); /* who asked may do with less */
+    cudaGetLastError(); /* who asked may do with less */
     if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
         unused = total = 0;
     return error_set(err, CODE_IO,
@@ -262,7 +259,7 @@ static void *host_memory(size_t bytes, struct error *err)
     cudaError_t status = cudaHostAlloc((void **)&header, sizeof *header + bytes, cudaHostAllocPortable);
 
     if (status != cudaSuccess) {
-        cuda_forget_error();
+        cudaGetLastError();
         error_set(err, CODE_IO, "%.1f GiB of host memory, pinned: %s; ulimit -l and the job's memory limit both count",
                   (double)bytes / 0x1p30, cudaGetErrorString(status));
         return NULL;

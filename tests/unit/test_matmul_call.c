@@ -77,13 +77,13 @@ static void carry_out(const struct matmul_call *p, const struct matmul *op, void
             if (p->accumulate)
                 sum += get(d, p->d.dtype, at);
             if (p->epilogue == EPILOGUE_BIAS || p->epilogue == EPILOGUE_BIAS_GELU)
-                sum += get(op->bias, p->dtype_bias, row);
+                sum += get(op->bias, p->first.dtype, row);
             if (p->epilogue == EPILOGUE_BIAS_GELU) {
-                put(op->aux, p->dtype_bias, aux, sum);
+                put(op->aux, p->first.dtype, aux, sum);
                 sum = bent(sum);
             }
             if (p->epilogue == EPILOGUE_DGELU)
-                sum *= get(op->aux, p->dtype_bias, aux);
+                sum *= get(op->aux, p->first.dtype, aux);
             put(d, p->d.dtype, at, sum);
         }
 }

@@ -113,20 +113,18 @@ int batch_read(struct batch *batch, struct blend *blend, uint64_t first, long co
 void batch_fill_empty(struct batch *batch, long index)
 {
     struct sample sample = sample_at(batch, index);
+    size_t bytes = (size_t)batch->seq_length * sizeof *sample.tokens;
 
     if (index == batch->samples)
         batch->samples++;
     else
         batch->predicted -= count_predicted(batch, index);
-    for (int i = 0; i < batch->seq_length; i++) {
-        sample.tokens[i] = 0;
-        sample.targets[i] = -1;
-        if (sample.document_start)
-            sample.document_start[i] = 0;
-        if (sample.types)
-            sample.types[i] = 0;
-    }
+    memset(sample.tokens, 0, bytes);
+    memset(sample.targets, 0xff, bytes); /* -1 */
+    if (sample.document_start)
+        memset(sample.document_start, 0, bytes);
     if (sample.types) {
+        memset(sample.types, 0, bytes);
         *sample.length = batch->seq_length;
         *sample.order = -1;
     }

@@ -294,18 +294,16 @@ int indexed_document_begin(const struct indexed *x, uint64_t document, uint64_t 
 
 /* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
-int indexed_refuse(const struct indexed *x, uint64_t position, int32_t token, const char *why, struct error *err)
+int indexed_refuse(const struct indexed *x, uint64_t position, int32_t token, struct error *err, const char *why, ...)
 {
+    char text[200];
+    va_list args;
+
+    va_start(args, why);
+    vsnprintf(text, sizeof text, why, args);
+    va_end(args);
     return error_set(err, CODE_DATA, "%s, offset %" PRIu64 ": token %" PRIu64 " is %" PRId32 "; %s", x->bin.path,
-                     position * x->width, position, token, why);
-}
-
-static int refuse_vocabulary(const struct indexed *x, uint64_t position, int32_t token, int vocab, struct error *err)
-{
-    char why[100];
-
-    snprintf(why, sizeof why, "with model.vocab = %d tokens are 0 to %d", vocab, vocab - 1);
-    return indexed_refuse(x, position, token, why, err);
+                     position * x->width, position, token, text);
 }
 
 int indexed_read(const struct indexed *x, uint64_t first, size_t count, int vocab, int32_t *tokens, struct error *err)
@@ -323,7 +321,8 @@ int indexed_read(const struct indexed *x, uint64_t first, size_t count, int voca
         for (size_t i = 0; i < here; i++, done++) {
             tokens[done] = (int32_t)get_number(bytes + i * x->width, x->width);
             if (tokens[done] < 0 || tokens[done] >= vocab)
-                return refuse_vocabulary(x, first + done, tokens[done], vocab, err);
+                return indexed_refuse(x, first + done, tokens[done], err, "with model.vocab = %d tokens are 0 to %d",
+                                      vocab, vocab - 1);
         }
     }
     return 0;

@@ -68,8 +68,9 @@ void indexed_pack(enum indexed_type type, const int32_t *ids, size_t count, void
 int indexed_read(const struct indexed *indexed, uint64_t first, size_t count, int vocab, int32_t *tokens,
                  struct error *err);
 
-/* CODE_DATA with the file and offset of the token at `position`, its value, and `why`. Returns -1. */
-int indexed_refuse(const struct indexed *indexed, uint64_t position, int32_t token, const char *why, struct error *err);
+/* CODE_DATA with the file and offset of the token at `position`, its value, and `why`, as printf has it. Returns -1. */
+int indexed_refuse(const struct indexed *indexed, uint64_t position, int32_t token, struct error *err, const char *why,
+                   ...) __attribute__((format(printf, 5, 6)));
 
 /* Reads the lengths of the sequences [first, first + count) from the file. Thread-safe, as are the functions after it. */
 int indexed_lengths(const struct indexed *indexed, uint64_t first, size_t count, int32_t *lengths, struct error *err);

@@ -1,7 +1,6 @@
 #include "trainer/data/samples.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,15 +58,11 @@ static int read_text(const struct samples *s, uint64_t first, int count, int32_t
     if (indexed_read(s->data, first, (size_t)count, s->vocab, tokens, err) < 0)
         return -1;
     for (int i = 0; i < 4 * count; i++)
-        if (tokens[i / 4] == s->special[i % 4]) {
-            char why[200];
-
-            snprintf(why, sizeof why,
-                     "that is data.%s: choose special token ids that do not occur in the text, or a larger "
-                     "model.vocab than %d",
-                     special_names[i % 4], s->vocab);
-            return indexed_refuse(s->data, first + (uint64_t)i / 4, tokens[i / 4], why, err);
-        }
+        if (tokens[i / 4] == s->special[i % 4])
+            return indexed_refuse(s->data, first + (uint64_t)i / 4, tokens[i / 4], err,
+                                  "that is data.%s: choose special token ids that do not occur in the text, or a "
+                                  "larger model.vocab than %d",
+                                  special_names[i % 4], s->vocab);
     return 0;
 }
 

@@ -1,5 +1,4 @@
 #include "kernels/cpu/vector/attention.h"
-#include "kernels/cpu/vector/vector.h"
 
 #include <omp.h>
 
@@ -195,7 +194,7 @@ static void head_backward(const struct head_slice *head, const struct gradients 
             visit_keys(head, w, tile, ISA(attention_mask)(head, w->mask, query, queries, tile));
         }
         ISA(attention_unpack)
-        (head, typed_at_mutable(head->dtype, g->dq, (size_t)(query * head->stride)), head->stride, w->dq, queries,
+        (head, typed_at(head->dtype, g->dq, (size_t)(query * head->stride)), head->stride, w->dq, queries,
          head->scale);
     }
     ISA(attention_unpack)(head, g->dk, head->stride, w->dk, seq, head->scale);
@@ -213,9 +212,9 @@ static void one_head(const struct attention *op, float *scratch, int pair)
         .dout = typed_at(op->dtype, op->dout, at),
         .stride = (ptrdiff_t)hidden,
         .lse = op->lse + (size_t)pair * (size_t)op->seq,
-        .dq = typed_at_mutable(op->dtype, op->dqkv, dq),
-        .dk = typed_at_mutable(op->dtype, op->dqkv, dq + hidden),
-        .dv = typed_at_mutable(op->dtype, op->dqkv, dq + 2 * hidden),
+        .dq = typed_at(op->dtype, op->dqkv, dq),
+        .dk = typed_at(op->dtype, op->dqkv, dq + hidden),
+        .dv = typed_at(op->dtype, op->dqkv, dq + 2 * hidden),
     };
 
     head_backward(&head, &g, work_in(scratch, op->seq, head.padded), op->seq);

@@ -1,5 +1,4 @@
 #include "kernels/cpu/vector/attention.h"
-#include "kernels/cpu/vector/vector.h"
 
 #include <math.h>
 #include <omp.h>
@@ -163,8 +162,7 @@ static void one_tile(const struct attention *op, float *scratch, int pair, int q
         visit_keys(&head, w, tile, ISA(attention_mask)(&head, w->mask, query, queries, tile));
     }
     finish_rows(&head, w, queries, op->lse + (size_t)pair * (size_t)op->seq + query);
-    write_out(&head, w,
-              typed_at_mutable(op->dtype, op->out, row * hidden + (size_t)(pair % op->heads) * (size_t)op->head_size),
+    write_out(&head, w, typed_at(op->dtype, op->out, row * hidden + (size_t)(pair % op->heads) * (size_t)op->head_size),
               (ptrdiff_t)hidden, queries);
 }
 

@@ -92,7 +92,7 @@ INLINE void row_gradient(enum dtype T, void *x, size_t vocab, float max, float f
 
 INLINE void finish_row(enum dtype T, const struct cross_entropy *op, int row)
 {
-    void *x = typed_at_mutable(T, op->logits, (size_t)row * op->stride);
+    void *x = typed_at(T, op->logits, (size_t)row * op->stride);
     size_t used = op->targets[row] >= 0 ? op->vocab : 0;
     int64_t column = target_column(op, row);
     float factor = op->scale / op->sum[row], at_target[LANES] = {0};
@@ -105,7 +105,7 @@ INLINE void finish_row(enum dtype T, const struct cross_entropy *op, int row)
     row_gradient(T, x, used, op->max[row], factor);
     if (column >= 0)
         typed_set(T, x, column, at_target[0] - op->scale);
-    memset(typed_at_mutable(T, x, used), 0, (op->stride - used) * dtype_size(T));
+    memset(typed_at(T, x, used), 0, (op->stride - used) * dtype_size(T));
 }
 
 void ISA(cross_entropy_finish)(struct device *dev, const struct cross_entropy *op)

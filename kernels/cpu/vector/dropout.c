@@ -1,5 +1,4 @@
 #include "kernels/cpu/vector/dropout.h"
-#include "kernels/cpu/vector/vector.h"
 
 /*
  * Philox 4x32-10 (common/philox.h) on LANES / 2 blocks at a time. A word lies in the lower half of a 64-bit lane, since

@@ -8,7 +8,6 @@
 #define MUSTER_KERNELS_CPU_VECTOR_DROPOUT_H
 
 #include "kernels/cpu/vector/vector.h"
-#include "kernels/kernels.h"
 
 #define DROPOUT_RUN 256 /* elements of a run; a few kB that stay in the nearest cache */
 

@@ -1,5 +1,4 @@
 #include "kernels/cpu/vector/dropout.h"
-#include "kernels/cpu/vector/vector.h"
 
 /* The columns of one thread where rows are summed in order: whole cache lines. */
 static size_t column_strip(const struct device *dev, int cols)
@@ -68,7 +67,7 @@ static size_t position_of(const struct position_embedding *op, int row)
 INLINE void position_row(enum dtype T, const struct position_embedding *op, struct dropout_run *run, int row)
 {
     size_t n = (size_t)op->cols, at = (size_t)row * n;
-    void *x = typed_at_mutable(T, op->x, at);
+    void *x = typed_at(T, op->x, at);
     const void *wpe = typed_at(T, op->wpe, position_of(op, row) * n);
     const void *wtt = op->wtt ? typed_at(T, op->wtt, (size_t)op->types[row] * n) : NULL;
 

@@ -1,7 +1,6 @@
 #include <math.h>
 
 #include "kernels/cpu/vector/dropout.h"
-#include "kernels/cpu/vector/vector.h"
 
 #define EPSILON 1e-5f
 
@@ -81,7 +80,7 @@ INLINE struct norm_row row_at(enum dtype T, const struct residual *op, struct dr
         .x = op->x ? typed_at(T, op->x, at) : NULL,
         .branch = op->branch ? typed_at(T, op->branch, at) : NULL,
         .bias = op->bias,
-        .sum = op->branch ? typed_at_mutable(T, op->sum, at) : NULL,
+        .sum = op->branch ? typed_at(T, op->sum, at) : NULL,
         .element = op->dropout.first + at,
         .run = run,
     };
@@ -96,7 +95,7 @@ INLINE void forward_row(enum dtype T, const struct layernorm *op, const struct r
     const void *s = r.sum ? r.sum : r.x;
     float rstd = 1.0f / sqrtf(variance(T, s, mean, n) + EPSILON);
 
-    normalise(T, typed_at_mutable(T, op->y, (size_t)index * n), s, op, mean, rstd);
+    normalise(T, typed_at(T, op->y, (size_t)index * n), s, op, mean, rstd);
     op->mean[index] = mean;
     op->rstd[index] = rstd;
 }
@@ -199,7 +198,7 @@ INLINE void block_backward(enum dtype T, const struct layernorm_backward *op, in
             .sum = typed_at(T, op->sum, row * n),
             .gamma = op->gamma,
             .dresidual = op->dresidual ? typed_at(T, op->dresidual, row * n) : NULL,
-            .dx = typed_at_mutable(T, op->dx, row * n),
+            .dx = typed_at(T, op->dx, row * n),
             .dgamma = dgamma,
             .dbeta = dbeta,
             .mean = op->mean[row],

@@ -16,30 +16,23 @@
 #ifndef MUSTER_KERNELS_CPU_VECTOR_VECTOR_H
 #define MUSTER_KERNELS_CPU_VECTOR_VECTOR_H
 
-#include "common/dtype.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector/vec.h"
 
 #define INLINE __attribute__((always_inline)) static inline
 
+#define TYPED_CASE(type, T, ...)                                                                                       \
+    case type: {                                                                                                       \
+        const enum dtype T = type;                                                                                     \
+        __VA_ARGS__;                                                                                                   \
+        break;                                                                                                         \
+    }
 #define WITH_DTYPE(type, T, ...)                                                                                       \
     do {                                                                                                               \
         switch (type) {                                                                                                \
-        case DTYPE_F32: {                                                                                              \
-            const enum dtype T = DTYPE_F32;                                                                            \
-            __VA_ARGS__;                                                                                               \
-            break;                                                                                                     \
-        }                                                                                                              \
-        case DTYPE_BF16: {                                                                                             \
-            const enum dtype T = DTYPE_BF16;                                                                           \
-            __VA_ARGS__;                                                                                               \
-            break;                                                                                                     \
-        }                                                                                                              \
-        case DTYPE_F16: {                                                                                              \
-            const enum dtype T = DTYPE_F16;                                                                            \
-            __VA_ARGS__;                                                                                               \
-            break;                                                                                                     \
-        }                                                                                                              \
+            TYPED_CASE(DTYPE_F32, T, __VA_ARGS__)                                                                      \
+            TYPED_CASE(DTYPE_BF16, T, __VA_ARGS__)                                                                     \
+            TYPED_CASE(DTYPE_F16, T, __VA_ARGS__)                                                                      \
         }                                                                                                              \
     } while (0)
 
@@ -111,12 +104,7 @@ INLINE halves f16_narrow(vec x)
 }
 #endif
 
-INLINE const void *typed_at(enum dtype T, const void *p, size_t index)
-{
-    return (const char *)p + index * dtype_size(T);
-}
-
-INLINE void *typed_at_mutable(enum dtype T, void *p, size_t index)
+INLINE void *typed_at(enum dtype T, const void *p, size_t index)
 {
     return (char *)p + index * dtype_size(T);
 }

@@ -12,11 +12,8 @@
  *
  * Rows beyond the sequence are zeros in shared memory, as are their lse and delta: they add nothing to any sum.
  */
-#include <math.h>
 
-#include "kernels/cuda/cuda_attention.h"
 #include "kernels/cuda/gpu/attention_tile.h"
-#include "kernels/cuda/cuda.h"
 
 #define LOG2_E 1.44269504088896340736f
 
@@ -305,25 +302,22 @@ namespace
 {
 struct backward {
     template <enum dtype T, int D, bool DROPS, bool EXACT>
-    static void launch(struct device *dev, const struct attention_call *call);
+    static void launch(struct device *dev, const struct attention_call *call)
+    {
+        using queries = queries_shape<D, DROPS>;
+        using keys = keys_shape<D>;
+        int query_blocks = call->pairs * ((call->seq + queries::queries - 1) / queries::queries);
+        int key_blocks = call->pairs * ((call->seq + keys::keys - 1) / keys::keys) * (keys::split ? 2 : 1);
+
+        /* GPUs of compute capability 8.6 and 8.9 have less than those of 8.0 and 9.0. */
+        if ((queries::shared > keys::shared ? queries::shared : keys::shared) > device_cuda(dev)->shared_limit)
+            return attention_plain_backward(dev, call);
+        LAUNCH(dev, (attention_backward_queries<T, D, DROPS, EXACT>), dim3((unsigned)query_blocks),
+               dim3(ATTENTION_THREADS), queries::shared, *call);
+        LAUNCH(dev, (attention_backward_keys<T, D, DROPS, EXACT>), dim3((unsigned)key_blocks),
+               dim3(ATTENTION_THREADS), keys::shared, *call);
+    }
 };
-
-template <enum dtype T, int D, bool DROPS, bool EXACT>
-void backward::launch(struct device *dev, const struct attention_call *call)
-{
-    using queries = queries_shape<D, DROPS>;
-    using keys = keys_shape<D>;
-    int query_blocks = call->pairs * ((call->seq + queries::queries - 1) / queries::queries);
-    int key_blocks = call->pairs * ((call->seq + keys::keys - 1) / keys::keys) * (keys::split ? 2 : 1);
-
-    /* GPUs of compute capability 8.6 and 8.9 have less than those of 8.0 and 9.0. */
-    if ((queries::shared > keys::shared ? queries::shared : keys::shared) > device_cuda(dev)->shared_limit)
-        return attention_plain_backward(dev, call);
-    LAUNCH(dev, (attention_backward_queries<T, D, DROPS, EXACT>), dim3((unsigned)query_blocks), dim3(ATTENTION_THREADS),
-           queries::shared, *call);
-    LAUNCH(dev, (attention_backward_keys<T, D, DROPS, EXACT>), dim3((unsigned)key_blocks), dim3(ATTENTION_THREADS),
-           keys::shared, *call);
-}
 } // namespace
 
 void attention_tiled_backward(struct device *dev, const struct attention_call *call)

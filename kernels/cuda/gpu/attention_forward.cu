@@ -13,11 +13,8 @@
  * first tiles may have no key for a query: m begins as a finite number, so that their p is 0.
  */
 #include <float.h>
-#include <math.h>
 
-#include "kernels/cuda/cuda_attention.h"
 #include "kernels/cuda/gpu/attention_tile.h"
-#include "kernels/cuda/cuda.h"
 
 #define MAX_RISE 8
 /* Below every score, and finite also when multiplied by log2(e). */
@@ -214,21 +211,18 @@ namespace
 {
 struct forward {
     template <enum dtype T, int D, bool DROPS, bool EXACT>
-    static void launch(struct device *dev, const struct attention_call *call);
+    static void launch(struct device *dev, const struct attention_call *call)
+    {
+        using shape = forward_shape<D, DROPS>;
+        int tiles = (call->seq + shape::queries - 1) / shape::queries;
+
+        /* GPUs of compute capability 8.6 and 8.9 have less than those of 8.0 and 9.0. */
+        if (shape::shared > device_cuda(dev)->shared_limit)
+            return attention_plain_forward(dev, call);
+        LAUNCH(dev, (attention_forward_tiles<T, D, DROPS, EXACT>), dim3((unsigned)(tiles * call->pairs)),
+               dim3(ATTENTION_THREADS), shape::shared, *call);
+    }
 };
-
-template <enum dtype T, int D, bool DROPS, bool EXACT>
-void forward::launch(struct device *dev, const struct attention_call *call)
-{
-    using shape = forward_shape<D, DROPS>;
-    int tiles = (call->seq + shape::queries - 1) / shape::queries;
-
-    /* GPUs of compute capability 8.6 and 8.9 have less than those of 8.0 and 9.0. */
-    if (shape::shared > device_cuda(dev)->shared_limit)
-        return attention_plain_forward(dev, call);
-    LAUNCH(dev, (attention_forward_tiles<T, D, DROPS, EXACT>), dim3((unsigned)(tiles * call->pairs)),
-           dim3(ATTENTION_THREADS), shape::shared, *call);
-}
 } // namespace
 
 void attention_tiled_forward(struct device *dev, const struct attention_call *call)

@@ -7,7 +7,6 @@
  * row's sums, whose columns are dealt out to the lanes, take up all 32 in order. So each sum has one order.
  */
 #include <float.h>
-#include <math.h>
 
 #include "kernels/cuda/gpu/attention_tile.h"
 #include "kernels/cuda/gpu/dropout_mask.h"
@@ -225,26 +224,18 @@ static unsigned block_count(const struct attention_call *call)
     return (unsigned)(call->pairs * ((call->seq + PLAIN_ROWS - 1) / PLAIN_ROWS));
 }
 
-template <class T> static void plain_forward(struct device *dev, const struct attention_call *call)
-{
-    LAUNCH(dev, (attention_forward_plain<T>), dim3(block_count(call)), dim3(PLAIN_THREADS),
-           shared_bytes(call, PLAIN_ROWS), *call);
-}
-
-template <class T> static void plain_backward(struct device *dev, const struct attention_call *call)
-{
-    size_t bytes = shared_bytes(call, 2 * PLAIN_ROWS);
-
-    LAUNCH(dev, (attention_backward_plain_queries<T>), dim3(block_count(call)), dim3(PLAIN_THREADS), bytes, *call);
-    LAUNCH(dev, (attention_backward_plain_keys<T>), dim3(block_count(call)), dim3(PLAIN_THREADS), bytes, *call);
-}
-
 void attention_plain_forward(struct device *dev, const struct attention_call *call)
 {
-    WITH_TYPE(call->dtype, T, plain_forward<T>(dev, call));
+    WITH_TYPE(call->dtype, T,
+              LAUNCH(dev, (attention_forward_plain<T>), dim3(block_count(call)), dim3(PLAIN_THREADS),
+                     shared_bytes(call, PLAIN_ROWS), *call));
 }
 
 void attention_plain_backward(struct device *dev, const struct attention_call *call)
 {
-    WITH_TYPE(call->dtype, T, plain_backward<T>(dev, call));
+    dim3 grid(block_count(call)), block(PLAIN_THREADS);
+    size_t bytes = shared_bytes(call, 2 * PLAIN_ROWS);
+
+    WITH_TYPE(call->dtype, T, LAUNCH(dev, (attention_backward_plain_queries<T>), grid, block, bytes, *call);
+              LAUNCH(dev, (attention_backward_plain_keys<T>), grid, block, bytes, *call));
 }

@@ -304,11 +304,9 @@ static __device__ inline void dropout_votes(uint32_t votes[8], const struct atte
 {
     int lane = (int)(thread_anew() % 32);
     uint64_t block = (element + (uint64_t)(lane % 16) * (uint64_t)call.seq) / 8 + (uint64_t)(lane / 16);
-    uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), call.stream.site, call.stream.step};
-    uint32_t key[2] = {(uint32_t)call.stream.seed, (uint32_t)(call.stream.seed >> 32)};
     uint32_t random[4];
 
-    philox4x32_10(counter, key, random);
+    philox_block(call.stream, block, random);
 #pragma unroll
     for (int i = 0; i < 8; i++)
         votes[i] = __ballot_sync(0xffffffff, (random[i / 2] >> i % 2 * 16 & 0xffff) >= call.threshold);

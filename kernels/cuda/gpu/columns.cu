@@ -1,5 +1,3 @@
-
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpu/pack.h"
 
 #define WARPS 8             /* of a block, which take its rows in turn */

@@ -1,6 +1,4 @@
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpu/mma.h"
-#include "kernels/cuda/gpu/pack.h"
 #include "kernels/cuda/gpu/rows.h"
 
 /*

@@ -6,9 +6,7 @@
 #ifndef MUSTER_KERNELS_CUDA_GPU_DROPOUT_MASK_H
 #define MUSTER_KERNELS_CUDA_GPU_DROPOUT_MASK_H
 
-#include "common/philox.h"
 #include "kernels/cuda/gpu/pack.h"
-#include "kernels/device.h"
 
 /* What kernels take by value; made of struct dropout on the host. */
 struct mask {
@@ -33,12 +31,9 @@ static inline struct mask mask_of(const struct dropout *dropout)
 
 static inline __device__ uint4 mask_block(const struct philox_stream &stream, uint64_t block)
 {
-    const uint32_t counter[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), stream.site,
-                                 stream.step};
-    const uint32_t key[2] = {static_cast<uint32_t>(stream.seed), static_cast<uint32_t>(stream.seed >> 32)};
     uint32_t out[4];
 
-    philox4x32_10(counter, key, out);
+    philox_block(stream, block, out);
     return make_uint4(out[0], out[1], out[2], out[3]);
 }
 

@@ -1,6 +1,4 @@
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpu/dropout_mask.h"
-#include "kernels/cuda/gpu/pack.h"
 #include "kernels/cuda/gpu/rows.h"
 
 /* x[r,:] = wte[tokens[r] - vocab_first, :], or 0 for tokens of another tp rank. One warp per row. Copies bits

@@ -20,8 +20,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "kernels/cuda/cuda.h"
 

@@ -1,4 +1,3 @@
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpu/dropout_mask.h"
 #include "kernels/cuda/gpu/rows.h"
 

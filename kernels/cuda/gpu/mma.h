@@ -21,9 +21,6 @@
 #ifndef MUSTER_KERNELS_CUDA_GPU_MMA_H
 #define MUSTER_KERNELS_CUDA_GPU_MMA_H
 
-#include <stdint.h>
-
-#include "common/dtype.h"
 #include "kernels/cuda/gpu/language.h"
 
 /* c += a b. T is DTYPE_BF16 or DTYPE_F16. */

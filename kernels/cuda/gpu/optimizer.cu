@@ -1,5 +1,4 @@
 #include "kernels/cuda/gpu/pack.h"
-#include "kernels/cuda/cuda.h"
 
 /*
  * kernels.h's AdamW, a pack a thread: four arrays are read once and three, or four, written once. All tensors of a unit

@@ -141,16 +141,20 @@ template <class T> static inline __device__ struct pack pack_load(const T *p, in
 }
 
 /* Nothing at or beyond count is written. */
-template <class T> static inline __device__ void pack_store(T *p, const struct pack &x, int count)
+template <class T> static inline __device__ void pack_store_each(T *p, const struct pack &x, int count)
 {
-    if (count == PACK && is_aligned16(p)) {
-        pack_store_whole(p, x);
-        return;
-    }
 #pragma unroll
     for (int j = 0; j < PACK; j++)
         if (j < count)
             p[j] = narrow_value<T>(x.v[j]);
+}
+
+template <class T> static inline __device__ void pack_store(T *p, const struct pack &x, int count)
+{
+    if (count == PACK && is_aligned16(p))
+        pack_store_whole(p, x);
+    else
+        pack_store_each(p, x, count);
 }
 
 /* A pack as it lies in memory: in 16 bits it takes half the registers while it is on its way. */
@@ -197,28 +201,26 @@ static inline __device__ struct raw_pack<T> raw_load(const T *p, int count) {
 template <bool WHOLE, class T>
 static inline __device__ void raw_store(T *p, const struct raw_pack<T> &raw, int count)
 {
-    if constexpr (WHOLE) {
+    if constexpr (WHOLE)
         *reinterpret_cast<struct raw_pack<T> *>(p) = raw;
-    } else {
-        struct pack x = raw_widen(raw);
-
-#pragma unroll
-        for (int j = 0; j < PACK; j++)
-            if (j < count)
-                p[j] = narrow_value<T>(x.v[j]);
-    }
+    else
+        pack_store_each(p, raw_widen(raw), count);
 }
 
-/* For the host: runs the statement with WHOLE a compile-time constant equal to `whole`. */
+/* For the host: runs the statement with NAME a compile-time constant. */
+#define WITH_CONSTANT(type, NAME, value, ...)                                                                          \
+    {                                                                                                                  \
+        constexpr type NAME = value;                                                                                   \
+        __VA_ARGS__;                                                                                                   \
+    }
+
+/* With WHOLE equal to `whole`. */
 #define WITH_WHOLE(whole, WHOLE, ...)                                                                                  \
     do {                                                                                                               \
-        if (whole) {                                                                                                   \
-            constexpr bool WHOLE = true;                                                                               \
-            __VA_ARGS__;                                                                                               \
-        } else {                                                                                                       \
-            constexpr bool WHOLE = false;                                                                              \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
+        if (whole)                                                                                                     \
+            WITH_CONSTANT(bool, WHOLE, true, __VA_ARGS__)                                                              \
+        else                                                                                                           \
+            WITH_CONSTANT(bool, WHOLE, false, __VA_ARGS__)                                                             \
     } while (0)
 
 /* Whether rows of so many elements, of matrices at these addresses, are whole packs at 16-byte boundaries. NULL is at

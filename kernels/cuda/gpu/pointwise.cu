@@ -1,7 +1,4 @@
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpu/dropout_mask.h"
-#include "kernels/cuda/gpu/language.h"
-#include "kernels/cuda/gpu/pack.h"
 
 /*
  * gelu(x) = 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative, in fp32 on a GPU.
@@ -40,43 +37,22 @@ static inline __device__ float gelu_slope_of(float x)
  * same array, so a pack is read whole before it is written. One compiled kernel for each function of one or two packs:
  *   z = f(x) or z = f(x, y)
  */
-struct gelu_slope {
-    static __device__ float of(float dy, float x)
-    {
-        return dy * gelu_slope_of(x);
-    }
-};
+enum flat { GELU_SLOPE, TANH, TANH_SLOPE, SUM, SAME };
 
-struct tanh_of {
-    static __device__ float of(float x, float)
-    {
+template <enum flat F> static inline __device__ float flat_value(float x, float y)
+{
+    if constexpr (F == GELU_SLOPE)
+        return x * gelu_slope_of(y);
+    else if constexpr (F == TANH)
         return tanhf(x);
-    }
-};
-
-struct tanh_slope {
-    static __device__ float of(float dy, float y)
-    {
-        return dy * (1.0f - y * y);
-    }
-};
-
-struct sum_of {
-    static __device__ float of(float x, float y)
-    {
-        return x + y;
-    }
-};
-
-struct same_as {
-    static __device__ float of(float x, float)
-    {
-        return x;
-    }
-};
+    else if constexpr (F == TANH_SLOPE)
+        return x * (1.0f - y * y);
+    else
+        return F == SUM ? x + y : x;
+}
 
 /* y may be NULL for a function of x alone. */
-template <class F, class Z, class X, class Y>
+template <enum flat F, class Z, class X, class Y>
 static __global__ void __launch_bounds__(FLAT_THREADS) flat(Z *z, const X *x, const Y *y, size_t count)
 {
     size_t first = flat_first();
@@ -91,11 +67,11 @@ static __global__ void __launch_bounds__(FLAT_THREADS) flat(Z *z, const X *x, co
         b = pack_load(y + first, n);
 #pragma unroll
     for (int j = 0; j < PACK; j++)
-        a.v[j] = F::of(a.v[j], b.v[j]);
+        a.v[j] = flat_value<F>(a.v[j], b.v[j]);
     pack_store(z + first, a, n);
 }
 
-template <class F, class Z, class X, class Y>
+template <enum flat F, class Z, class X, class Y>
 static void launch_flat(struct device *dev, void *z, const void *x, const void *y, size_t count)
 {
     LAUNCH(dev, (flat<F, Z, X, Y>), flat_blocks(count), FLAT_THREADS, 0, static_cast<Z *>(z), static_cast<const X *>(x),
@@ -105,37 +81,37 @@ static void launch_flat(struct device *dev, void *z, const void *x, const void *
 void cuda_gelu_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *x, size_t count)
 {
     if (device_ready(dev, dtype, "gelu_backward") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<gelu_slope, T, T, T>(dev, dx, dy, x, count));
+        WITH_TYPE(dtype, T, launch_flat<GELU_SLOPE, T, T, T>(dev, dx, dy, x, count));
 }
 
 void cuda_tanh_forward(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
 {
     if (device_ready(dev, dtype, "tanh_forward") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<tanh_of, T, T, T>(dev, y, x, NULL, count));
+        WITH_TYPE(dtype, T, launch_flat<TANH, T, T, T>(dev, y, x, NULL, count));
 }
 
 void cuda_tanh_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *y, size_t count)
 {
     if (device_ready(dev, dtype, "tanh_backward") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<tanh_slope, T, T, T>(dev, dx, dy, y, count));
+        WITH_TYPE(dtype, T, launch_flat<TANH_SLOPE, T, T, T>(dev, dx, dy, y, count));
 }
 
 void cuda_add(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
 {
     if (device_ready(dev, dtype, "add") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<sum_of, T, T, T>(dev, y, y, x, count));
+        WITH_TYPE(dtype, T, launch_flat<SUM, T, T, T>(dev, y, y, x, count));
 }
 
 void cuda_accumulate(struct device *dev, float *y, enum dtype dtype, const void *x, size_t count)
 {
     if (device_ready(dev, dtype, "accumulate") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<sum_of, float, float, T>(dev, y, y, x, count));
+        WITH_TYPE(dtype, T, launch_flat<SUM, float, float, T>(dev, y, y, x, count));
 }
 
 void cuda_cast(struct device *dev, enum dtype to, void *y, enum dtype from, const void *x, size_t count)
 {
     if (device_ready(dev, to, "cast") && device_ready(dev, from, "cast") && count > 0)
-        WITH_TYPE(to, TO, WITH_TYPE(from, FROM, launch_flat<same_as, TO, FROM, float>(dev, y, x, NULL, count)));
+        WITH_TYPE(to, TO, WITH_TYPE(from, FROM, launch_flat<SAME, TO, FROM, float>(dev, y, x, NULL, count)));
 }
 
 /* dx = dy * mask */
@@ -192,14 +168,10 @@ template <class T, class C> static __global__ void finish_element(struct matmul 
     static_cast<C *>(op.c)[row * static_cast<size_t>(op.ldc) + col] = narrow_value<C>(x);
 }
 
-static unsigned blocks_of(size_t count)
-{
-    return static_cast<unsigned>((count + THREADS - 1) / THREADS);
-}
-
 extern "C" void cuda_epilogue(struct device *dev, const struct matmul *op, const float *product)
 {
-    unsigned blocks = blocks_of(static_cast<size_t>(op->m) * static_cast<size_t>(op->n));
+    size_t count = static_cast<size_t>(op->m) * static_cast<size_t>(op->n);
+    unsigned blocks = static_cast<unsigned>((count + THREADS - 1) / THREADS);
 
     WITH_TYPE(op->dtype, T, {
         if (op->c_fp32)

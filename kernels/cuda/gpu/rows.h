@@ -9,7 +9,6 @@
 #ifndef MUSTER_KERNELS_CUDA_GPU_ROWS_H
 #define MUSTER_KERNELS_CUDA_GPU_ROWS_H
 
-#include "kernels/cuda/gpu/language.h"
 #include "kernels/cuda/gpu/pack.h"
 
 #define ROW_WARPS   4
@@ -43,19 +42,14 @@ static inline bool row_fits(struct device *dev, int cols, const char *operation)
 /* Runs the statement with PACKS a compile-time constant equal to `packs`. */
 #define WITH_PACKS(packs, PACKS, ...)                                                                                  \
     do {                                                                                                               \
-        if ((packs) == 1) {                                                                                            \
-            constexpr int PACKS = 1;                                                                                   \
-            __VA_ARGS__;                                                                                               \
-        } else if ((packs) == 2) {                                                                                     \
-            constexpr int PACKS = 2;                                                                                   \
-            __VA_ARGS__;                                                                                               \
-        } else if ((packs) == 3) {                                                                                     \
-            constexpr int PACKS = 3;                                                                                   \
-            __VA_ARGS__;                                                                                               \
-        } else {                                                                                                       \
-            constexpr int PACKS = 4;                                                                                   \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
+        if ((packs) == 1)                                                                                              \
+            WITH_CONSTANT(int, PACKS, 1, __VA_ARGS__)                                                                  \
+        else if ((packs) == 2)                                                                                         \
+            WITH_CONSTANT(int, PACKS, 2, __VA_ARGS__)                                                                  \
+        else if ((packs) == 3)                                                                                         \
+            WITH_CONSTANT(int, PACKS, 3, __VA_ARGS__)                                                                  \
+        else                                                                                                           \
+            WITH_CONSTANT(int, PACKS, 4, __VA_ARGS__)                                                                  \
     } while (0)
 
 /* Rows of a block, and its threads. */
