@@ -1,17 +1,23 @@
 /*
  * drain.c - ckpt_drain: the loop of the one process that drains a stage. Each pass looks at every save
- * (drain_save.c), and then leaves or waits. And the drainer's log and status.json, and ckpt_reclaim.
+ * (drain_save.c), and then leaves or waits. And its child process, its log and status.json, and ckpt_reclaim.
  */
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ckpt/drain/drain_internal.h"
@@ -22,7 +28,10 @@
 #define STATUS_EVERY 0.2
 #define STEPS_SHOWN  8
 
-enum { READY = 2 }; /* beside enum ckpt_drained */
+#define HANG_SECONDS 10.0
+#define MOST_COUNTED 1.0 /* of the time between looks: the drainer may have been stopped too, as in a suspended job */
+#define KILL_SECONDS 1.0 /* a running process ends so soon after SIGKILL; one that does not is in a system call */
+#define STOP_SECONDS 1.0 /* to end in order */
 
 bool drainer_must_stop(const struct drainer *drainer)
 {
@@ -104,6 +113,164 @@ static void log_left(struct drainer *drainer, int left)
                 why);
 }
 
+/*
+ * ---- the child process that works on the target ----
+ *
+ * A file system may not answer for hours, and a process that waits for it in the kernel cannot be killed. Only the
+ * child waits; the drainer continues.
+ */
+
+static void send_line(const char *line, bool failure, void *arg)
+{
+    const struct drain_child *child = arg;
+
+    dprintf(child->news, "%c%s\n", failure ? '!' : ' ', line);
+}
+
+/* Closes the lock and redirects the output: others wait until these are closed, such as a launcher. */
+static void become_child(struct drain_turn *turn, pid_t parent, int news)
+{
+    struct drainer *drainer = turn->drainer;
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(0);
+    close(drainer->lock);
+    dup2(null, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
+    drainer->child.news = news;
+    if (drainer->options.log)
+        drainer->options.log = send_line;
+    drainer->options.log_arg = &drainer->child;
+    umask(turn->save->staged.save.umask); /* an epilog has slurmd's, with which everybody could read a user's files */
+}
+
+/* Processor time of the process, of all its threads. */
+static double time_used(pid_t pid)
+{
+    struct timespec used;
+    clockid_t clock;
+
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) < 0)
+        return 0;
+    return (double)used.tv_sec + (double)used.tv_nsec * 1e-9;
+}
+
+int drain_child_start(struct drain_turn *turn, struct error *err)
+{
+    struct drainer *drainer = turn->drainer;
+    pid_t parent = getpid(), pid;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+        return error_errno(err, CODE_IO, "a pipe");
+    atomic_store(&drainer->shared->bytes, 0);
+    atomic_store(&drainer->shared->copying, false);
+    atomic_store(&drainer->shared->reported, false);
+    drainer->shared->newest = 0;
+    pid = fork();
+    if (pid == 0) {
+        become_child(turn, parent, ends[1]);
+        drain_work(turn);
+        _exit(0);
+    }
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        return error_errno(err, CODE_IO, "a process for the drain");
+    }
+    drainer->child = (struct drain_child){.pid = pid, .news = ends[0], .looked = clock_monotonic()};
+    return 0;
+}
+
+/* Its lines; an empty one when it has reported. */
+static void read_news(struct drainer *drainer)
+{
+    struct drain_child *child = &drainer->child;
+
+    while (read(child->news, child->line + child->length, 1) == 1) {
+        if (child->line[child->length] != '\n' && child->length + 1 < sizeof child->line) {
+            child->length++;
+            continue;
+        }
+        child->line[child->length] = '\0';
+        if (child->length > 0)
+            drainer_log(drainer, child->line[0] == '!', "%s", child->line + 1);
+        child->length = 0;
+    }
+}
+
+/* Finds out whether it has ended, makes progress, or was stopped. Kills a stopped one. */
+static void look_at_child(struct drainer *drainer)
+{
+    struct drain_child *child = &drainer->child;
+    double now = clock_monotonic(), cpu;
+    pid_t ended;
+    int status;
+
+    if (child->pid == 0)
+        return;
+    ended = waitpid(child->pid, &status, WNOHANG | WUNTRACED);
+    read_news(drainer);
+    if (ended > 0 && WIFSTOPPED(status)) {
+        child->stopped = true;
+        kill(child->pid, SIGKILL);
+    } else if (ended != 0) {
+        child->pid = 0;
+        close(child->news);
+        return;
+    }
+    cpu = time_used(child->pid);
+    child->silent = cpu == child->cpu ? child->silent + fmin(now - child->looked, MOST_COUNTED) : 0;
+    child->cpu = cpu;
+    child->looked = now;
+}
+
+bool drain_child_hangs(const struct drainer *drainer)
+{
+    return drainer->child.pid != 0 && (drainer->child.killed || drainer->child.silent >= HANG_SECONDS);
+}
+
+/* Waits for so long, or until it has reported or ended. */
+static void wait_for_child(struct drainer *drainer, double seconds)
+{
+    struct pollfd news = {.fd = drainer->child.news, .events = POLLIN};
+
+    if (drainer->child.pid == 0)
+        clock_sleep(seconds);
+    else
+        poll(&news, 1, (int)(seconds * 1000));
+    look_at_child(drainer);
+}
+
+static void wait_for_end(struct drainer *drainer, double seconds)
+{
+    double end = clock_monotonic() + seconds;
+
+    while (drainer->child.pid != 0 && clock_monotonic() < end)
+        wait_for_child(drainer, 0.01);
+}
+
+void drain_child_kill(struct drainer *drainer)
+{
+    drainer->child.name[0] = '\0';
+    if (drainer->child.pid == 0)
+        return;
+    kill(drainer->child.pid, SIGKILL);
+    wait_for_end(drainer, KILL_SECONDS);
+    drainer->child.killed = true;
+}
+
+/* Asks it to end, which it does soon if the target answers. */
+static void stop_child(struct drainer *drainer)
+{
+    atomic_store(&drainer->shared->stop, true);
+    if (!drain_child_hangs(drainer))
+        wait_for_end(drainer, STOP_SECONDS);
+    drain_child_kill(drainer);
+}
+
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* That it moves, even where status.json cannot be written: the trainer looks for that (ckpt_stage_updated). */
@@ -179,9 +346,9 @@ static bool must_leave(const struct drainer *drainer, int left, bool busy)
                                           drainer->retrying + drainer->unknown == left);
 }
 
-static int leave_stage(struct drainer *drainer, int left)
+static int leave_rest(struct drainer *drainer, int left)
 {
-    drain_child_stop(drainer);
+    stop_child(drainer);
     drainer_write_status(drainer, true);
     if (left > 0)
         log_left(drainer, left);
@@ -212,40 +379,43 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
         if (stage_is_removed(&drainer->stage))
             return CKPT_DRAIN_DONE;
         if (must_leave(drainer, left, busy))
-            return leave_stage(drainer, left);
-        drain_child_wait(drainer, PASS_SECONDS);
+            return leave_rest(drainer, left);
+        wait_for_child(drainer, PASS_SECONDS);
     }
 }
 
-/* READY when this process has the stage's lock; else what ckpt_drain returns. With `once` and `seconds`, waits for
- * another process that drains this stage: it may leave something. */
-static int lock_stage(struct drainer *drainer, struct error *err)
+/* True when this process has the stage's lock. Otherwise *result is what ckpt_drain returns. With `once` and `seconds`,
+ * waits for another process that drains this stage: it may leave something. */
+static bool lock_stage(struct drainer *drainer, int *result, struct error *err)
 {
-    bool waits = drainer->options.once && drainer->deadline > 0 && !drainer->options.require_unused;
+    bool waits = drainer->options.once && drainer_waits(drainer);
 
+    *result = CKPT_DRAIN_BUSY;
     if (drainer->options.require_unused && stage_is_locked(&drainer->stage, STAGE_USERS))
-        return CKPT_DRAIN_BUSY;
+        return false;
     while ((drainer->lock = stage_lock(&drainer->stage, STAGE_LOCK, false)) < 0 && errno == EAGAIN && waits &&
            !drainer_must_stop(drainer))
         clock_sleep(PASS_SECONDS);
     if (drainer->lock >= 0)
-        return READY;
-    if (stage_is_removed(&drainer->stage)) /* another drainer has ended, and removed it, since it was opened */
-        return CKPT_DRAIN_DONE;
-    if (errno != EAGAIN)
-        return error_errno(err, CODE_IO, "%s/" STAGE_LOCK, drainer->stage.path);
-    if (!waits)
-        return CKPT_DRAIN_BUSY;
-    drainer_log(drainer, true, "failed: another process still drains %s", drainer->stage.path);
-    return CKPT_DRAIN_LEFT;
+        return true;
+    if (stage_is_removed(&drainer->stage)) { /* another drainer has ended, and removed it, since it was opened */
+        *result = CKPT_DRAIN_DONE;
+    } else if (errno != EAGAIN) {
+        *result = error_errno(err, CODE_IO, "%s/" STAGE_LOCK, drainer->stage.path);
+    } else if (waits) {
+        drainer_log(drainer, true, "failed: another process still drains %s", drainer->stage.path);
+        *result = CKPT_DRAIN_LEFT;
+    }
+    return false;
 }
 
-/* A stage that does not exist is done. */
-static int open_stage(struct drainer *drainer, const char *stage_dir, struct error *err)
+/* Opens and locks it, as lock_stage. A stage that does not exist is done. */
+static bool open_to_drain(struct drainer *drainer, const char *stage_dir, int *result, struct error *err)
 {
-    if (stage_directory_open(&drainer->stage, stage_dir, false, err) < 0)
-        return errno == ENOENT ? CKPT_DRAIN_DONE : -1;
-    return stage_directory_check(&drainer->stage, err) < 0 ? -1 : lock_stage(drainer, err);
+    bool opened = stage_directory_open(&drainer->stage, stage_dir, false, err) == 0;
+
+    *result = opened || errno != ENOENT ? -1 : CKPT_DRAIN_DONE;
+    return opened && stage_directory_check(&drainer->stage, err) == 0 && lock_stage(drainer, result, err);
 }
 
 /* What an earlier drainer wrote of the saves that had ended. It was for information; the directories are the state. */
@@ -305,11 +475,10 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
 
     if (!drainer)
         return error_errno(err, CODE_IO, "%s", stage_dir);
-    result = open_stage(drainer, stage_dir, err);
-    if (result == READY) {
+    if (open_to_drain(drainer, stage_dir, &result, err)) {
         begin_status(drainer);
         result = drain_until_done(drainer, err);
-        drain_child_stop(drainer);
+        stop_child(drainer);
         free_memory(drainer, false);
     }
     destroy_drainer(drainer);
@@ -388,8 +557,7 @@ int ckpt_reclaim(const char *stage_dir, double seconds, ckpt_drain_log *log, voi
 
     if (!drainer)
         return error_errno(err, CODE_IO, "%s", stage_dir);
-    result = open_stage(drainer, stage_dir, err);
-    if (result == READY)
+    if (open_to_drain(drainer, stage_dir, &result, err))
         result = reclaim_stage(drainer, clock_realtime() - seconds, err);
     else if (result > 0)
         result = 0;

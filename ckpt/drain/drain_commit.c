@@ -64,10 +64,10 @@ static int is_committed(struct drain_turn *turn, struct error *err)
         return 0;
     part = read_any_part(turn);
     if (!part)
-        return CKPT_COMMITTED;
+        return DRAIN_COMMITTED;
     save.state = part->state;
     save.job_text = part->job_text;
-    result = ckpt_check_owner(&save, err) < 0 ? -1 : CKPT_COMMITTED;
+    result = ckpt_check_owner(&save, err) < 0 ? -1 : DRAIN_COMMITTED;
     manifest_destroy(part);
     return result;
 }
@@ -114,9 +114,9 @@ static int check_moving(struct drain_turn *turn, double now)
     uint64_t sum;
 
     if (turn->drainer->options.idle < 0)
-        return CKPT_DRAINED;
+        return DRAIN_WAITS;
     if (now < state->next_look)
-        return state->stalled ? CKPT_DRAINED : 0;
+        return state->stalled ? DRAIN_WAITS : 0;
     state->next_look = now + turn->drainer->options.idle / IDLE_LOOKS;
     sum = measure_activity(&turn->parent);
     if (sum != state->activity) {
@@ -124,7 +124,7 @@ static int check_moving(struct drain_turn *turn, double now)
         state->moved_at = now;
         state->stalled = false;
     }
-    return now - state->moved_at < turn->drainer->options.idle ? 0 : CKPT_DRAINED;
+    return now - state->moved_at < turn->drainer->options.idle ? 0 : DRAIN_WAITS;
 }
 
 static bool had_first_shard(const struct drain_turn *turn)
@@ -234,7 +234,7 @@ static int commit_patiently(struct drain_turn *turn, struct error *err)
     return result;
 }
 
-static int commit_shards(struct drain_turn *turn, struct error *err)
+static int commit_if_due(struct drain_turn *turn, struct error *err)
 {
     struct drain_save *state = turn->save;
     double now = clock_monotonic();
@@ -249,7 +249,7 @@ static int commit_shards(struct drain_turn *turn, struct error *err)
         state->next_commit = state->next_gather = 0;                 /* retry_later has its own pauses */
     if (result != 0 || now - state->complete_since < OTHERS_SECONDS) /* may_commit waits */
         return result;
-    return is_superseded(turn) ? CKPT_SUPERSEDED : check_moving(turn, now);
+    return is_superseded(turn) ? DRAIN_SUPERSEDED : check_moving(turn, now);
 }
 
 /* ---- an attempt that can never be committed ---------------------------------------------------------------------- */
@@ -294,7 +294,8 @@ int drain_judge_missing(struct drain_turn *turn, struct error *err)
     return -1;
 }
 
-void drain_abandon(struct drain_turn *turn, const char *why)
+/* So that other nodes do not wait for this node's shards. An earlier reason stays. */
+static void abandon_attempt(struct drain_turn *turn, const char *why)
 {
     const struct staged_save *save = &turn->save->staged.save;
 
@@ -306,7 +307,7 @@ void drain_abandon(struct drain_turn *turn, const char *why)
 
 /* When old checkpoints cannot be removed the disk fills: logged, but only once. The next prune removes what cannot be
  * removed now. */
-static void prune_old(struct drain_turn *turn)
+static void prune_target(struct drain_turn *turn)
 {
     const struct staged_save *save = &turn->save->staged.save;
     struct drain_shared *shared = turn->drainer->shared;
@@ -320,7 +321,7 @@ static void prune_old(struct drain_turn *turn)
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------ */
 
-static int copy_shards(struct drain_turn *turn, const struct directory *from, struct error *err)
+static int copy_missing(struct drain_turn *turn, const struct directory *from, struct error *err)
 {
     int result = is_committed(turn, err); /* a partner's save: by another node that had those shards */
 
@@ -331,7 +332,7 @@ static int copy_shards(struct drain_turn *turn, const struct directory *from, st
     atomic_store(&turn->drainer->shared->copying, true);
     turn->save->next_gather = 0;
     if (from == &turn->source && turn->drainer->in_use && !turn->present && is_superseded(turn))
-        result = CKPT_SUPERSEDED; /* left over, and the present run has a newer one */
+        result = DRAIN_SUPERSEDED; /* left over, and the present run has a newer one */
     else
         result = drain_shards(turn, from, err);
     atomic_store(&turn->drainer->shared->copying, false);
@@ -345,38 +346,43 @@ static int drain_further(struct drain_turn *turn, struct error *err)
     int result = 0;
 
     if (turn->own.staged > 0) { /* the expensive checks of the target, not at each turn */
-        result = copy_shards(turn, &turn->source, err);
+        result = copy_missing(turn, &turn->source, err);
         if (result == 0)
             result = staged_contents(&turn->source, ".", &turn->own, err);
     }
     if (result == 0 && turn->copies) {
         result = directory_open(&partner, &turn->source, STAGE_PARTNER, err);
         if (result == 0)
-            result = copy_shards(turn, &partner, err);
+            result = copy_missing(turn, &partner, err);
         directory_close(&partner);
     }
     if (result != 0 || turn->own.staged > 0 || turn->own.drained < turn->save->staged.save.local)
         return result;
-    return commit_shards(turn, err);
+    return commit_if_due(turn, err);
 }
 
 void drain_work(struct drain_turn *turn)
 {
     struct drain_shared *shared = turn->drainer->shared;
     struct error err = {0};
-    int result = drain_further(turn, &err);
+    int result;
     bool prunes;
 
+    if (turn->save->dropped) {
+        abandon_attempt(turn, turn->save->status.reason);
+        return;
+    }
+    result = drain_further(turn, &err);
     if (result < 0 && drain_ends(&err))
-        drain_abandon(turn, err.text);
+        abandon_attempt(turn, err.text);
     else if (result < 0 && is_superseded(turn))
-        result = CKPT_SUPERSEDED;
-    if (result == CKPT_COMMITTED)
+        result = DRAIN_SUPERSEDED;
+    if (result == DRAIN_COMMITTED)
         is_superseded(turn); /* another job's step may be newer; the trainer must know */
-    prunes = result == CKPT_COMMITTED && had_first_shard(turn); /* one node does it */
-    shared->result = result;
+    prunes = result == DRAIN_COMMITTED && had_first_shard(turn); /* one node does it */
+    shared->result = (enum drain_result)result;
     shared->err = err;
     atomic_store(&shared->reported, true);
     if (write(turn->drainer->child.news, "\n", 1) == 1 && prunes) /* the drainer continues meanwhile */
-        prune_old(turn);
+        prune_target(turn);
 }

@@ -39,22 +39,41 @@ struct drain_save {
 
 #define DRAIN_SAVES (STAGED_MOST + 16)
 
+/*
+ * What a function that works in the target returns, and a turn reports. It sets err->code of DRAIN_FAILED by this rule:
+ *
+ *   CODE_DATA    ends the save: the staged data is damaged, the attempt is lost, or another run has committed
+ *                the step or owns the directory
+ *   CODE_PEER    ends the save: another node has abandoned the attempt. (In the trainer CODE_PEER means a lost
+ *                rank. A drainer's codes do not reach it.)
+ *   other codes  the save stays in the stage and is tried again (retry_later). Every errno of the target is here
+ */
+enum drain_result {
+    DRAIN_FAILED = -1,
+    DRAIN_GOES_ON = 0, /* what can be done now is done */
+    DRAIN_WAITS,       /* all shards of this node are in the target, and other nodes' do not come */
+    DRAIN_STOPPED,     /* `stop` was set, or time is up */
+    DRAIN_AGAIN,       /* another drainer has removed the file that was written: only in drain_shard.c */
+    DRAIN_COMMITTED,
+    DRAIN_SUPERSEDED,
+};
+
 /* Memory that the drainer shares with its child process. While a child works on a save, the child alone changes
  * what is not atomic. */
 struct drain_shared {
     struct drain_save saves[DRAIN_SAVES];
-    atomic_bool stop;       /* the child is to return soon */
-    atomic_bool copying;    /* staged shards, at this moment */
-    _Atomic uint64_t bytes; /* copied by this child */
-    atomic_bool reported;   /* `result` and `err` are there */
-    int result;             /* of drain_work */
+    atomic_bool stop;         /* the child is to return soon */
+    atomic_bool copying;      /* staged shards, at this moment */
+    _Atomic uint64_t bytes;   /* copied by this child */
+    atomic_bool reported;     /* `result` and `err` are there */
+    enum drain_result result; /* of drain_work */
     struct error err;
-    uint64_t newest;   /* committed step, after CKPT_COMMITTED and CKPT_SUPERSEDED */
+    uint64_t newest;   /* committed step, after DRAIN_COMMITTED and DRAIN_SUPERSEDED */
     double cap_free;   /* when the cap lets the next block go */
     bool prune_failed; /* and that was logged */
 };
 
-/* The process that works on the target (drain_child.c); at most one. */
+/* The process that works on the target; at most one. */
 struct drain_child {
     pid_t pid;       /* 0: none */
     int news;        /* a pipe from it: lines for the log, and an empty one when it has reported */
@@ -107,17 +126,7 @@ struct drain_turn {
     bool abort;                   /* a thread has failed, the others stop */
 };
 
-/*
- * Functions that work in the target return 0 when they have done what can be done now; or what becomes of the save:
- * CKPT_COMMITTED, CKPT_SUPERSEDED; CKPT_DRAINED if all shards of this node are in the target and other nodes' do not
- * come; CKPT_STAGED if `stop` was set or time is up; or -1. They set err->code by this rule:
- *
- *   CODE_DATA    ends the save: the staged data is damaged, the attempt is lost, or another run has committed
- *                the step or owns the directory
- *   CODE_PEER    ends the save: another node has abandoned the attempt. (In the trainer CODE_PEER means a lost
- *                rank. A drainer's codes do not reach it.)
- *   other codes  the save stays in the stage and is tried again (retry_later). Every errno of the target is here
- */
+/* Whether that failure ends the save. */
 static inline bool drain_ends(const struct error *err)
 {
     return err->code == CODE_DATA || err->code == CODE_PEER;
@@ -143,6 +152,17 @@ void drain_log(const struct drain_turn *turn, bool failure, const char *format, 
 /* Write status.json; unless `now`, only if that was not done in the last fifth of a second. */
 void drainer_write_status(struct drainer *drainer, bool now);
 
+/* Start the child: it calls drain_work, and ends. It is killed when this process ends. -1 if it cannot be started. */
+int drain_child_start(struct drain_turn *turn, struct error *err);
+
+/* True if the child has made no progress for some time, or cannot be killed: the target does not answer. It is not
+ * killed for that alone. Progress is processor time: a system call that makes progress, however slow, takes some. */
+bool drain_child_hangs(const struct drainer *drainer);
+
+/* Kill it. On return it has ended, or is in a system call and will end with it. It does not touch the stage any more:
+ * its save may be removed. No other child starts before it has ended. */
+void drain_child_kill(struct drainer *drainer);
+
 /* ---- drain_save.c ------------------------------------------------------------------------------------------------ */
 
 /* Do for a save what can be done now. False if it has ended. */
@@ -155,28 +175,6 @@ bool drainer_abandon_next(struct drainer *drainer);
 /* No save needs to wait for the end of its pause: the target works, or has a newer checkpoint. */
 void drainer_end_pauses(struct drainer *drainer);
 
-/* ---- drain_child.c ----------------------------------------------------------------------------------------------- */
-
-/* Start the child: it calls `work`, and ends. It is killed when this process ends. -1 if it cannot be started. */
-int drain_child_start(struct drain_turn *turn, void (*work)(struct drain_turn *turn), struct error *err);
-
-/* Call once a pass: finds out whether the child has ended, makes progress, or was stopped. Kills a stopped one. */
-void drain_child_look(struct drainer *drainer);
-
-/* True if the child has made no progress for some time, or cannot be killed: the target does not answer. It is not
- * killed for that alone. Progress is processor time: a system call that makes progress, however slow, takes some. */
-bool drain_child_hangs(const struct drainer *drainer);
-
-/* Wait for so long, or until it has reported or ended. */
-void drain_child_wait(struct drainer *drainer, double seconds);
-
-/* Kill it. On return it has ended, or is in a system call and will end with it. It does not touch the stage any more:
- * its save may be removed. No other child starts before it has ended. */
-void drain_child_kill(struct drainer *drainer);
-
-/* Ask the child to end; it ends soon if the target answers. */
-void drain_child_stop(struct drainer *drainer);
-
 /* ---- drain_shard.c: in the child --------------------------------------------------------------------------------- */
 
 /*
@@ -187,7 +185,8 @@ int drain_shards(struct drain_turn *turn, const struct directory *from, struct e
 
 /* ---- drain_commit.c: in the child -------------------------------------------------------------------------------- */
 
-/* What a child does: copies what the target lacks, tries to commit, and reports what becomes of the save. */
+/* What a child does: copies what the target lacks, tries to commit, and reports what becomes of the save. If that was
+ * dropped, only abandons its attempt. */
 void drain_work(struct drain_turn *turn);
 
 /* Open the checkpoint directory, unless it is open. */
@@ -195,8 +194,8 @@ int drain_open_parent(struct drain_turn *turn, struct error *err);
 
 /*
  * How an attempt is abandoned (attempt.h): a drainer finds that the attempt can never be committed, because this node's
- * staged data is damaged or drain_judge_missing returns CODE_DATA. drain_work then calls drain_abandon, and the save
- * ends as failed. The other nodes' drainers find the marker by drain_check_abandoned, and end their saves as failed.
+ * staged data is damaged or drain_judge_missing returns CODE_DATA. drain_work then abandons it, and the save ends as
+ * failed. The other nodes' drainers find the marker by drain_check_abandoned, and end their saves as failed.
  *
  * -1 with CODE_PEER if the attempt was abandoned by another node, with its reason.
  */
@@ -215,8 +214,5 @@ int drain_check_claim(struct drain_turn *turn, struct error *err);
  * Otherwise CODE_IO: it is tried again, and the staged data is kept.
  */
 int drain_judge_missing(struct drain_turn *turn, struct error *err);
-
-/* Abandons the attempt, so that other nodes do not wait for this node's shards. An earlier reason stays. */
-void drain_abandon(struct drain_turn *turn, const char *why);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * drain_save.c - decides from a save's files what to do next for it. A `dropped` mark takes effect at once, even if a
  * child waits for the target. If there is work in the target, the save gets a turn: a child process copies shards,
- * tries to commit, and reports what becomes of the save (drain_child.c). It is tried again while its target fails, or
+ * tries to commit, and reports what becomes of the save (drain_work). It is tried again while its target fails, or
  * it ends: committed, superseded or failed.
  */
 #include "config.h"
@@ -162,7 +162,7 @@ static void remove_save(struct drain_turn *turn)
 }
 
 /* The status first: if this process is killed in between, the next drainer ends the save in the same way. */
-static void end_save(struct drain_turn *turn, enum ckpt_save_state state, const char *reason)
+static void end_drain(struct drain_turn *turn, enum ckpt_save_state state, const char *reason)
 {
     struct drainer *drainer = turn->drainer;
     struct ckpt_save_status *ended = drainer->status->saves, *status = &turn->save->status;
@@ -185,11 +185,11 @@ static void end_save(struct drain_turn *turn, enum ckpt_save_state state, const 
     remove_save(turn);
 }
 
-static void fail_save(struct drain_turn *turn, enum ckpt_drained result, const char *reason)
+static void fail_drain(struct drain_turn *turn, enum ckpt_drained result, const char *reason)
 {
     if (turn->drainer->result != CKPT_DRAIN_DAMAGED)
         turn->drainer->result = result;
-    end_save(turn, CKPT_FAILED, reason);
+    end_drain(turn, CKPT_FAILED, reason);
 }
 
 /*
@@ -207,18 +207,13 @@ static void drop_save(struct drain_turn *turn, const char *why)
     if (strcmp(turn->drainer->child.name, save->staged.name) == 0)
         drain_child_kill(turn->drainer);
     if (*why) {
-        end_save(turn, CKPT_FAILED, err.text);
+        end_drain(turn, CKPT_FAILED, err.text);
     } else {
         snprintf(reason, sizeof save->status.reason, "%.511s", err.text);
         drain_log(turn, false, "%s", reason);
         remove_save(turn);
     }
     save->dropped = true;
-}
-
-static void abandon_dropped(struct drain_turn *turn)
-{
-    drain_abandon(turn, turn->save->status.reason);
 }
 
 bool drainer_abandon_next(struct drainer *drainer)
@@ -233,7 +228,7 @@ bool drainer_abandon_next(struct drainer *drainer)
         return save < end;
     own = *save; /* the record is free, and the child has a copy */
     save->dropped = false;
-    drain_child_start(&turn, abandon_dropped, &ignored);
+    drain_child_start(&turn, &ignored);
     return true;
 }
 
@@ -265,7 +260,7 @@ static bool wait_for_others(struct drain_turn *turn)
     }
     if (turn->present && !drainer->options.once)
         return true;
-    fail_save(turn, CKPT_DRAIN_OTHERS, why.text);
+    fail_drain(turn, CKPT_DRAIN_OTHERS, why.text);
     return false;
 }
 
@@ -276,7 +271,7 @@ static bool end_turn(struct drain_turn *turn)
 {
     struct drainer *drainer = turn->drainer;
     struct error err = drainer->shared->err;
-    int result = drainer->shared->result;
+    enum drain_result result = drainer->shared->result;
 
     drainer->child.name[0] = '\0';
     if (!atomic_load(&drainer->shared->reported)) {
@@ -284,22 +279,24 @@ static bool end_turn(struct drain_turn *turn)
             drain_log(turn, true, "failed: the process that drains it was stopped; another one continues");
             return true;
         }
-        result = error_set(&err, CODE_IO, "the process that drains it ended unexpectedly");
+        result = DRAIN_FAILED;
+        error_set(&err, CODE_IO, "the process that drains it ended unexpectedly");
     }
     update_status(turn);
-    if (result < 0 && drain_ends(&err)) {
-        fail_save(turn, err.code == CODE_DATA ? CKPT_DRAIN_DAMAGED : CKPT_DRAIN_OTHERS, err.text);
-        return false;
-    }
-    if (result == CKPT_DRAINED)
+    if (result == DRAIN_WAITS)
         return wait_for_others(turn);
-    if (result < 0)
+    if (result == DRAIN_FAILED && !drain_ends(&err)) {
         retry_later(turn, &err);
-    else if (result == 0 || result == CKPT_COMMITTED)
-        note_recovery(turn);
-    if (result < CKPT_COMMITTED)
         return true;
-    end_save(turn, (enum ckpt_save_state)result, "");
+    }
+    if (result == DRAIN_GOES_ON || result == DRAIN_COMMITTED)
+        note_recovery(turn);
+    if (result == DRAIN_GOES_ON || result == DRAIN_STOPPED)
+        return true;
+    if (result == DRAIN_FAILED)
+        fail_drain(turn, err.code == CODE_DATA ? CKPT_DRAIN_DAMAGED : CKPT_DRAIN_OTHERS, err.text);
+    else
+        end_drain(turn, result == DRAIN_COMMITTED ? CKPT_COMMITTED : CKPT_SUPERSEDED, "");
     return false;
 }
 
@@ -340,7 +337,7 @@ static void begin_turn(struct drain_turn *turn)
         wait_for_answer(turn, false);
     else if (drainer->child.pid != 0)
         return;
-    else if (drain_child_start(turn, drain_work, &err) < 0)
+    else if (drain_child_start(turn, &err) < 0)
         retry_later(turn, &err);
     else
         memcpy(drainer->child.name, turn->save->staged.name, sizeof drainer->child.name);

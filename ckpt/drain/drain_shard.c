@@ -19,7 +19,6 @@
 
 #define UNMAP_AFTER 4 /* blocks: the writer is done with one by then */
 #define TRIES       3 /* another drainer may remove our temporary file: */
-#define TRY_AGAIN   (-2)
 #define OLD_SECONDS 60
 #define ANY_AGE     (-86400) /* clocks differ */
 
@@ -53,7 +52,7 @@ static int keep_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
         clock_sleep(wait);
     }
     if (abort || drainer_must_stop(drainer))
-        return CKPT_STAGED;
+        return DRAIN_STOPPED;
     return check ? drain_check_abandoned(turn, err) : 0;
 }
 
@@ -144,7 +143,7 @@ static int open_source(struct shard_source *source, const struct drain_turn *tur
 
 /* Maps the block's pages. One that cannot be read (a fault of memory, or of a disk that the stage is on) would end this
  * process by SIGBUS, and each that comes after it. */
-static int read_block(const struct drain_turn *turn, void *block, size_t bytes, struct error *err)
+static int map_block(const struct drain_turn *turn, void *block, size_t bytes, struct error *err)
 {
 #ifdef MADV_POPULATE_READ /* Linux 5.14 */
     if (madvise(block, bytes, MADV_POPULATE_READ) < 0 && (errno == EFAULT || errno == EHWPOISON))
@@ -165,7 +164,7 @@ static int copy_blocks(struct drain_turn *turn, const struct manifest_shard *sha
 
         if (result != 0)
             return result;
-        if (read_block(turn, data + block * SHARD_BLOCK, bytes, err) < 0 ||
+        if (map_block(turn, data + block * SHARD_BLOCK, bytes, err) < 0 ||
             block_writer_lend(writer, data + block * SHARD_BLOCK, bytes, shard->block_crcs[block], err) < 0)
             return -1;
         if (block >= UNMAP_AFTER) /* to unmap all at the end would delay the commit */
@@ -189,7 +188,7 @@ static int copy_data(struct drain_turn *turn, const struct shard_source *source,
         block_writer_create(&turn->partial, name, source->header, shard->data_offset, shard->layout.data_bytes, err);
     result = writer ? copy_blocks(turn, shard, file + shard->data_offset, writer, err) : -1;
     if (result == 0 && (result = block_writer_finish(writer, NULL, err)) == 1)
-        result = TRY_AGAIN;
+        result = DRAIN_AGAIN;
     block_writer_destroy(writer);
     munmap(file, bytes);
     return result;
@@ -235,25 +234,25 @@ static int check_place(struct drain_turn *turn, struct error *err)
     return error_set(err, CODE_IO, "%s: was removed while it was written", turn->partial.path);
 }
 
-static int write_files(struct drain_turn *turn, const struct shard_source *source, int shard, struct error *err)
+static int write_shard(struct drain_turn *turn, const struct shard_source *source, int shard, struct error *err)
 {
     char name[FILE_NAME_SIZE], part[FILE_NAME_SIZE];
-    int result = TRY_AGAIN;
+    int result = DRAIN_AGAIN;
 
     name_shard(name, SHARD_DATA, shard, turn->save->staged.save.shards);
     name_shard(part, SHARD_PART, shard, turn->save->staged.save.shards);
-    for (int tries = 0; tries < TRIES && result == TRY_AGAIN; tries++) {
+    for (int tries = 0; tries < TRIES && result == DRAIN_AGAIN; tries++) {
         if (file_exists(&turn->partial, part))
             return directory_sync(&turn->partial, err) < 0 || check_place(turn, err) < 0 ? -1 : 0;
         remove_leftovers(turn, name, OLD_SECONDS);
         result = copy_data(turn, source, name, err);
-        if (result == TRY_AGAIN && check_place(turn, err) < 0)
+        if (result == DRAIN_AGAIN && check_place(turn, err) < 0)
             return -1;
         if (result == -1 && tries + 1 < TRIES && remove_leftovers(turn, name, ANY_AGE) > 0)
-            result = TRY_AGAIN; /* there may be room now */
+            result = DRAIN_AGAIN; /* there may be room now */
     }
     if (result != 0)
-        return result == CKPT_STAGED ? result : -1;
+        return result == DRAIN_STOPPED ? result : -1;
     if (directory_sync(&turn->partial, err) < 0 ||
         file_write(&turn->partial, part, source->text, source->text_bytes, err) < 0 ||
         directory_sync(&turn->partial, err) < 0)
@@ -300,13 +299,13 @@ static int drop_copy(struct drain_turn *turn, const struct directory *from, int 
     return 0;
 }
 
-static int drain_one(struct drain_turn *turn, const struct directory *from, int shard, struct error *err)
+static int drain_shard(struct drain_turn *turn, const struct directory *from, int shard, struct error *err)
 {
     struct shard_source source;
     int result = open_source(&source, turn, from, shard, err);
 
     if (result == 0) {
-        result = write_files(turn, &source, shard, err);
+        result = write_shard(turn, &source, shard, err);
         /* Another drainer has committed meanwhile, and the commit removed the file that was being written. */
         if (result == -1 && check_place(turn, NULL) == 1)
             result = 0;
@@ -342,7 +341,7 @@ static int list_parts(struct queue *queue, struct error *err)
 static int drain_item(void *arg, int worker, size_t item, struct error *err)
 {
     const struct queue *queue = arg;
-    int result = drain_one(queue->turn, queue->from, queue->shards[item], err);
+    int result = drain_shard(queue->turn, queue->from, queue->shards[item], err);
 
     (void)worker;
     if (result != 0) { /* the other threads stop in keep_pace */
