@@ -11,7 +11,6 @@
 
 #include "ckpt/drain/drain_internal.h"
 #include "ckpt/write/attempt.h"
-#include "ckpt/write/claim.h"
 #include "common/clock.h"
 
 #define MOST_DELAY  1.0  /* seconds between commits */
@@ -270,7 +269,7 @@ int drain_check_abandoned(struct drain_turn *turn, struct error *err)
 
 int drain_check_claim(struct drain_turn *turn, struct error *err)
 {
-    int lost = claim_check_attempt(&turn->parent, turn->save->staged.save.attempt, err);
+    int lost = attempt_check_claim(&turn->parent, turn->save->staged.save.attempt, err);
 
     if (lost == 0)
         return 0;

@@ -201,7 +201,7 @@ int drain_open_parent(struct drain_turn *turn, struct error *err);
  */
 int drain_check_abandoned(struct drain_turn *turn, struct error *err);
 
-/* -1 with CODE_DATA if another run owns the checkpoint directory and does not accept the save (ckpt/write/claim.h). */
+/* -1 with CODE_DATA if another run owns the checkpoint directory and does not accept the save (attempt_check_claim). */
 int drain_check_claim(struct drain_turn *turn, struct error *err);
 
 /*

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "ckpt/format/json_fields.h"
-#include "ckpt/stage/stage_internal.h"
+#include "ckpt/stage/stage_dir.h"
 #include "ckpt/write/attempt.h"
 #include "common/clock.h"
 
@@ -131,7 +131,7 @@ void ckpt_stage_destroy(struct ckpt_stage *stage)
     if (!stage)
         return;
     for (int i = 0; i < STAGE_SLOTS_MAPPED; i++)
-        slot_unmap(&stage->slots[i]);
+        stage_unmap(&stage->slots[i]);
     leave_stage(stage);
     free(stage->last_part);
     free(stage->status);

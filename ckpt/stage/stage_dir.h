@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "ckpt/file/file.h"
 #include "ckpt/format/names.h"
@@ -151,5 +152,44 @@ uint64_t status_serial(const struct status *status);
 
 /* The drainer's status and, from the directories, the saves that it has not seen yet. For people. */
 int status_gather(struct status *status, const struct directory *stage, struct error *err);
+
+/* ---- an open stage (struct ckpt_stage): for stage.c and stage_shard.c ---------------------------------------------- */
+
+#define STAGE_SLOTS_MAPPED 16
+#define SLOT_NAME_SIZE     (FILE_NAME_SIZE + 64)
+
+/* A slot that this process has mapped. It stays mapped while a save uses it and the drainer reads it. */
+struct slot {
+    char name[SLOT_NAME_SIZE]; /* beneath the stage */
+    int fd;                    /* -1: none */
+    uint64_t bytes;
+    unsigned char *data;
+};
+
+struct ckpt_stage {
+    struct directory directory;
+    struct ckpt_stage_config config; /* without its strings; the defaults put in */
+    int users;                       /* the shared lock of a process that may stage */
+    char run[STAGE_RUN_SIZE];        /* the present one */
+    struct slot slots[STAGE_SLOTS_MAPPED];
+
+    /* The shard that was staged last, for ckpt_stage_lend. */
+    const struct slot *last;
+    char *last_part;
+    size_t last_part_bytes;
+
+    /* The copy that is being received. */
+    struct slot *borrowed; /* NULL: none */
+    struct staged_save borrowed_save;
+    int borrowed_shard;
+
+    struct status *status; /* as last read */
+    uint64_t seen;         /* the greatest serial that was reported, or existed at the beginning */
+    struct timespec status_time;
+    uint64_t status_inode;
+};
+
+/* stage_shard.c */
+void stage_unmap(struct slot *slot);
 
 #endif

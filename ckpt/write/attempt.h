@@ -73,4 +73,19 @@ int attempt_trash(const struct directory *parent, const char *name, struct error
  */
 void attempt_remove_stale(const struct directory *parent, uint64_t step, const char *attempt);
 
+/*
+ * In claim.c: whether the claims on the directory (struct ckpt_claim) allow to commit the attempt. 0: they do; 1: the
+ * directory belongs to a run that does not accept it, as *err says (CODE_CONFIG); -1: that is unknown.
+ *
+ * The name of a run's attempt ends in ".owner-N", where N is the number of the claim that it was made under. So a
+ * process of any release that commits knows the claim, and the formats of stages and parts need no member for it. An
+ * attempt without that ending belongs to no claim, and is committed.
+ *
+ * A commit is a rename of step-N.ATTEMPT.partial. A run that takes a directory over from another job first writes its
+ * claim, then renames all such directories of earlier claims (abandon_earlier). A commit checks for a newer claim after
+ * its directory was created. So one of the two sees the other, even if the committing process was stopped for long
+ * between check and rename.
+ */
+int attempt_check_claim(const struct directory *parent, const char *attempt, struct error *err);
+
 #endif

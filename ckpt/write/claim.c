@@ -1,6 +1,5 @@
+/* claim.c - one directory, one run: the files owner-N.json (struct ckpt_claim). */
 #include "config.h"
-
-#include "ckpt/write/claim.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -237,7 +236,7 @@ int ckpt_claim_check(const char *dir, struct ckpt_claim *claim, struct error *er
     return result;
 }
 
-int claim_check_attempt(const struct directory *parent, const char *attempt, struct error *err)
+int attempt_check_claim(const struct directory *parent, const char *attempt, struct error *err)
 {
     uint64_t number = claim_of(attempt);
     struct ckpt_claim owner;
@@ -310,7 +309,7 @@ static void sweep_claims(const struct directory *directory, uint64_t number)
     listing_close(&listing, NULL);
 }
 
-/* See claim.h. Attempts of an unknown format stay. */
+/* See attempt_check_claim. Attempts of an unknown format stay. */
 static void abandon_earlier(const struct directory *directory, const struct ckpt_claim *claim)
 {
     struct attempt *attempts;

@@ -14,7 +14,6 @@
 #include "ckpt/format/block_writer.h"
 #include "ckpt/format/pieces.h"
 #include "ckpt/write/attempt.h"
-#include "ckpt/write/claim.h"
 
 /* ---- one rank's shard and part ----------------------------------------------------------------------------------- */
 
@@ -315,7 +314,7 @@ static int rename_attempt(const struct directory *parent, uint64_t step, const c
     char from[FILE_NAME_SIZE], to[FILE_NAME_SIZE];
     int failure;
 
-    if (claim_check_attempt(parent, attempt, err) != 0)
+    if (attempt_check_claim(parent, attempt, err) != 0)
         return -1;
     name_attempt(from, ATTEMPT_PARTIAL, step, attempt);
     name_step(to, step);
@@ -430,7 +429,7 @@ static int recover_attempt(const struct directory *parent, const struct attempt 
 
     if (attempt->abandoned || step_is_committed(parent, attempt->step))
         return 0;
-    lost = claim_check_attempt(parent, attempt->attempt, err);
+    lost = attempt_check_claim(parent, attempt->attempt, err);
     if (lost != 0)
         return lost > 0 ? 0 : -1;
     return commit_step(parent, attempt->step, attempt->attempt, err);
