@@ -10,13 +10,10 @@
 #ifndef MUSTER_TRAINER_ENGINE_H
 #define MUSTER_TRAINER_ENGINE_H
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "ckpt/ckpt.h"
-#include "ckpt/stage/stage.h"
 #include "common/job.h"
 #include "kernels/kernels.h"
 #include "trainer/comm/comm.h"
@@ -116,52 +113,6 @@ int engine_evaluate(struct engine *engine, uint64_t first, int size, struct loss
  * engine->valid_sums the evaluations. This call exchanges the sums; steps do not. Collective.
  */
 int engine_set_losses(struct engine *engine, struct set_sums *sums, double *losses, struct error *err);
-
-/*
- * ---- save.c ----
- *
- * Copies the progress to *snapshot. If the state is in memory of the device's own, begins to copy it to the host and
- * returns true. The copy overlaps the next step. After that step the caller passes *snapshot to shard_save_create or
- * engine_save. If the state is in host memory (a CPU, or an offloaded optimizer), copies nothing and returns false.
- */
-bool engine_snapshot(struct engine *engine, struct ckpt_progress *snapshot);
-
-/* This rank's shard in a save. engine_save writes it to checkpoint.dir; shard_save_copy copies it into the node's
- * stage. */
-struct shard_save {
-    struct ckpt_save save;           /* borrows from the engine and from this struct, which must not be moved */
-    char attempt[CKPT_ATTEMPT_SIZE]; /* the name of this attempt, the same on all ranks */
-    /* the copy into the stage */
-    bool copying; /* from shard_save_copy to shard_save_wait */
-    bool threaded;
-    pthread_t thread;
-    atomic_bool copied; /* shard_save_wait returns at once */
-    struct ckpt_stage *stage;
-    int result;
-    struct error error;
-};
-
-/* snapshot: from engine_snapshot; NULL: the present state. Waits for the transfer that engine_snapshot began.
- * Collective. Must be destroyed also after a failure. */
-int shard_save_create(struct engine *engine, const struct ckpt_progress *snapshot, struct shard_save *own,
-                      struct error *err);
-void shard_save_destroy(struct shard_save *own);
-
-/*
- * Copies the shard into the stage (ckpt_stage_shard). in_thread: in a thread with all signals blocked; until
- * shard_save_wait, only ckpt_stage_directory, ckpt_stage_has_drainer and ckpt_stage_updated may then be called
- * (ckpt/stage/stage.h). Otherwise, or if no thread can be started, the copy is complete on return.
- */
-void shard_save_copy(struct shard_save *own, struct ckpt_stage *stage, bool in_thread);
-
-/* Waits for the copy. Returns what ckpt_stage_shard returned, with its *err. */
-int shard_save_wait(struct shard_save *own, struct error *err);
-
-/*
- * Writes a checkpoint to checkpoint.dir and commits it before returning; saver.h does that in the background.
- * Collective; every rank gets the same result. After a failure earlier checkpoints stand, and training can go on.
- */
-int engine_save(struct engine *engine, const struct ckpt_progress *snapshot, struct error *err);
 
 /*
  * ---- restore.c ----

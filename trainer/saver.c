@@ -1,4 +1,7 @@
-/* saver.c - the order of a save: due, a snapshot, copied into the stage, or written directly; and a saver's life. */
+/*
+ * saver.c - the order of a save: due, a snapshot, this rank's shard, its copy into the stage, or written directly to
+ * checkpoint.dir; and a saver's life.
+ */
 #include "trainer/saver_impl.h"
 
 #include <inttypes.h>
@@ -8,25 +11,182 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/crc32c.h"
+#include "common/thread.h"
 #include "trainer/watch/recorder.h"
 
 enum {
-    NAME_SIZE = CKPT_ATTEMPT_SIZE, /* of the stage's name; what ckpt_stage_open takes */
-    JOIN_SECONDS = 10,             /* for muster-ckptd to end */
+    COMMIT_SECONDS = 60, /* how long a network filesystem may take to show other nodes' files */
+    JOIN_SECONDS = 10,   /* for muster-ckptd to end */
 };
+
+/* ---- this rank's shard ---- */
+
+/* A name for this save that no other attempt at the same step has, the same on every rank. */
+static int attempt_name(struct engine *e, char name[static CKPT_ATTEMPT_SIZE], struct error *err)
+{
+    memset(name, 0, CKPT_ATTEMPT_SIZE);
+    snprintf(name, CKPT_ATTEMPT_SIZE, "%" PRIx64 "-%x", (uint64_t)(clock_realtime() * 1e9), (unsigned)getpid());
+    ckpt_claim_attempt(name, e->claim);
+    return comm_broadcast(e->world, name, CKPT_ATTEMPT_SIZE, 0, err);
+}
+
+static struct ckpt_progress present_state(const struct engine *e)
+{
+    return (struct ckpt_progress){.step = e->step,
+                                  .consumed_samples = e->consumed_samples,
+                                  .seed = e->job->batch.seed,
+                                  .skipped_steps = e->skipped_steps,
+                                  .skipped_in_a_row = e->skipped_in_a_row,
+                                  .loss_scale = e->loss_scale.scale,
+                                  .loss_scale_good_steps = e->loss_scale.good_steps,
+                                  .loss_scale_hysteresis = e->loss_scale.hysteresis_left,
+                                  .loss_mean = e->spike.mean,
+                                  .loss_count = e->spike.count,
+                                  .dp = e->config.mesh.dp,
+                                  .tp = e->config.mesh.tp,
+                                  .pp = e->config.mesh.pp,
+                                  .zero = e->job->parallel.zero};
+}
+
+/*
+ * Copies the progress to *snapshot. If the state is in memory of the device's own, begins to copy it to the host and
+ * returns true. The copy overlaps the next step; after that, *snapshot is passed to create_shard. If the state is in
+ * host memory (a CPU, or an offloaded optimizer), copies nothing and returns false.
+ */
+static bool take_snapshot(struct engine *e, struct ckpt_progress *snapshot)
+{
+    *snapshot = present_state(e);
+    return zero_snapshot(e->zero);
+}
+
+/* `snapshot`: from take_snapshot, whose transfer this waits for; NULL: the present state. Collective. Must be destroyed
+ * also after a failure. */
+static int create_shard(struct engine *e, const struct ckpt_progress *snapshot, struct shard_save *own,
+                        struct error *err)
+{
+    struct ckpt_piece *pieces = NULL;
+    void **addresses = NULL;
+    int result;
+
+    *own = (struct shard_save){.save = {.dir = e->job->checkpoint.dir,
+                                        .attempt = own->attempt,
+                                        .shard = comm_rank(e->world),
+                                        .shards = comm_size(e->world),
+                                        .tensors = e->units->tensors,
+                                        .ntensors = e->units->ntensors,
+                                        .kinds = zero_kinds,
+                                        .nkinds = ZERO_KINDS,
+                                        .job_text = e->job_text,
+                                        .state = snapshot ? *snapshot : present_state(e)}};
+    device_wait(e->dev);
+    result = zero_pieces(e->zero, snapshot ? ZERO_SAVE_SNAPSHOT : ZERO_SAVE_PRESENT, &pieces, &addresses,
+                         &own->save.npieces, err);
+    own->save.pieces = result < 0 ? NULL : pieces;
+    own->save.sources = result < 0 ? NULL : (const void *const *)addresses;
+    if (comm_agree(e->world, result, err) < 0)
+        return -1;
+    return attempt_name(e, own->attempt, err);
+}
+
+static void destroy_shard(struct shard_save *own)
+{
+    struct error ignored;
+
+    if (own->copying)
+        shard_save_wait(own, &ignored);
+    free((void *)own->save.pieces);
+    free((void *)own->save.sources);
+    *own = (struct shard_save){0};
+}
+
+static void *copy_shard(void *arg)
+{
+    struct shard_save *own = arg;
+
+    own->result = ckpt_stage_shard(own->stage, &own->save, &own->error);
+    atomic_store(&own->copied, true);
+    return NULL;
+}
+
+void shard_save_copy(struct shard_save *own, struct ckpt_stage *stage, bool in_thread)
+{
+    own->stage = stage;
+    own->copying = true;
+    atomic_store(&own->copied, false);
+    own->threaded = in_thread && thread_start(&own->thread, copy_shard, own) == 0;
+    if (!own->threaded)
+        copy_shard(own);
+}
+
+int shard_save_wait(struct shard_save *own, struct error *err)
+{
+    if (own->threaded)
+        pthread_join(own->thread, NULL);
+    own->copying = false;
+    if (own->result != 0)
+        *err = own->error;
+    return own->result;
+}
 
 /* ---- directly to checkpoint.dir ---- */
 
-static void log_direct(struct saver *s, const struct error *why)
+/* All shards are written; a network filesystem may show them here a little later. */
+static int commit_written(const struct ckpt_save *save, struct error *err)
 {
-    if (!s->direct_logged)
-        run_log(s->run, "checkpoints are written directly to %s: %s", s->job->checkpoint.dir, why->text);
-    s->direct_logged = true;
+    for (int tries = 0;; tries++) {
+        int committed = ckpt_commit(save->dir, save->state.step, save->attempt, err);
+
+        if (committed != 0) /* but maybe by another job that saves here */
+            return committed < 0 ? -1 : ckpt_check_owner(save, err);
+        if (tries >= COMMIT_SECONDS * 10)
+            return error_set(err, CODE_IO,
+                             "%s: step %" PRIu64 ": other ranks' shards did not become visible here in %d seconds: "
+                             "is it on a file system that all nodes share?",
+                             save->dir, save->state.step, COMMIT_SECONDS);
+        clock_sleep(0.1);
+    }
+}
+
+/*
+ * If a rank fails, the attempt is removed: otherwise its files would keep a full disk full. It is removed only after
+ * comm_sum_f64 has succeeded: then every rank has stopped writing. A failure of comm_agree does not imply that, since a
+ * rank may have been lost.
+ */
+static int write_shards(struct engine *e, const struct ckpt_save *save, struct error *err)
+{
+    int result = ckpt_write_shard(save, err);
+    double failed = result < 0;
+    struct error sum_error;
+
+    if (comm_sum_f64(e->world, &failed, 1, &sum_error) < 0) {
+        *err = sum_error;
+        return -1;
+    }
+    if (failed > 0 && comm_rank(e->world) == 0) {
+        struct error ignored; /* why the save failed is what counts */
+
+        ckpt_remove_attempt(save->dir, save->state.step, save->attempt, &ignored);
+    }
+    return comm_agree(e->world, result, err);
+}
+
+int engine_save(struct engine *e, const struct ckpt_progress *snapshot, struct error *err)
+{
+    struct shard_save own;
+    int result = 0;
+
+    if (create_shard(e, snapshot, &own, err) < 0 || write_shards(e, &own.save, err) < 0) {
+        destroy_shard(&own);
+        return -1;
+    }
+    if (comm_rank(e->world) == 0)
+        result = commit_written(&own.save, err);
+    destroy_shard(&own);
+    return comm_agree(e->world, result, err);
 }
 
 /* Old checkpoints that cannot be removed do not make a save fail. */
-static void prune_old(struct saver *s)
+static void prune_directly(struct saver *s)
 {
     struct error err;
 
@@ -38,7 +198,7 @@ static void prune_old(struct saver *s)
     s->prune_logged = true;
 }
 
-static int fail_save(uint64_t step, struct error *err)
+static int name_failed(uint64_t step, struct error *err)
 {
     return error_prefix(err, "checkpoint of step %" PRIu64 " failed", step);
 }
@@ -71,12 +231,12 @@ static int save_directly(struct saver *s, const struct ckpt_progress *snapshot, 
     size_t count = 0;
 
     if (check_directory(s, err) < 0 || engine_save(s->engine, snapshot, err) < 0)
-        return fail_save(step, err);
+        return name_failed(step, err);
     s->last_save = s->committed = step;
     s->committed_at = clock_monotonic();
     s->staged_step = UINT64_MAX;
     run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s", step, clock_monotonic() - started);
-    prune_old(s);
+    prune_directly(s);
     if (comm_rank(s->world) == 0 && ckpt_list(s->job->checkpoint.dir, &steps, &count, NULL) == 0 && count > 0)
         saver_look_for_others(s, steps[0]);
     free(steps);
@@ -86,7 +246,7 @@ static int save_directly(struct saver *s, const struct ckpt_progress *snapshot, 
 /* ---- one save: begun, and ended when all ranks have copied ---- */
 
 /*
- * 0: the copy into the stage has begun, and end_save ends it; or, without a stage, the save is committed; or the stage
+ * 0: the copy into the stage has begun, and complete_save ends it; or, without a stage, the save is committed; or the stage
  * has no room, and the save is due again: its snapshot is dropped. -1: the save has failed.
  */
 static int begin_save(struct saver *s, struct error *err)
@@ -112,11 +272,11 @@ static int begin_save(struct saver *s, struct error *err)
         return 0;
     }
     started = clock_monotonic();
-    if (shard_save_create(s->engine, snapshot, &s->shard_save, err) < 0) {
-        shard_save_destroy(&s->shard_save);
-        return fail_save(step, err);
+    if (create_shard(s->engine, snapshot, &s->shard_save, err) < 0) {
+        destroy_shard(&s->shard_save);
+        return name_failed(step, err);
     }
-    shard_save_copy(&s->shard_save, s->stage->handle, snapshot != NULL);
+    shard_save_copy(&s->shard_save, s->stage, snapshot != NULL);
     s->waited = clock_monotonic() - started;
     return 0;
 }
@@ -144,10 +304,10 @@ static int end_copy(struct saver *s, struct error *err)
         return -1;
     if (worst == 0)
         return s->job->checkpoint.partner
-                   ? nodes_exchange(&s->run->nodes, s->stage->handle, &s->shard_save.save, s->world, err)
+                   ? nodes_exchange(&s->run->nodes, s->stage, &s->shard_save.save, s->world, err)
                    : 0;
-    if (s->stage->first)
-        ckpt_stage_drop(s->stage->handle, s->shard_save.save.state.step, s->shard_save.attempt, "", &ignored);
+    if (s->first)
+        ckpt_stage_drop(s->stage, s->shard_save.save.state.step, s->shard_save.attempt, "", &ignored);
     /* Gives all ranks the error of a rank that failed. */
     if (comm_agree(s->world, result == 0 ? 0 : -1, err) == 0 || err->code == CODE_PEER)
         return -1;
@@ -158,14 +318,14 @@ static int end_copy(struct saver *s, struct error *err)
  * skipped: its parameters may be bad. */
 static int save_present_instead(struct saver *s, uint64_t step, double started, struct error *err)
 {
-    log_direct(s, err);
+    saver_log_direct(s, err);
     if (s->engine->step != step && s->engine->skipped_in_a_row > 0)
-        return fail_save(step, err);
+        return name_failed(step, err);
     return save_directly(s, NULL, started, err);
 }
 
 /* Does nothing while some rank still copies, unless `wait`. -1 when the save has failed. */
-static int end_save(struct saver *s, bool wait, struct error *err)
+static int complete_save(struct saver *s, bool wait, struct error *err)
 {
     uint64_t step = s->shard_save.save.state.step;
     double started = clock_monotonic();
@@ -181,16 +341,16 @@ static int end_save(struct saver *s, bool wait, struct error *err)
     result = end_copy(s, err);
     if (result == 0)
         s->last_save = s->staged_step = step;
-    shard_save_destroy(&s->shard_save);
+    destroy_shard(&s->shard_save);
     s->waited += clock_monotonic() - started;
     if (result < 0)
-        return fail_save(step, err);
+        return name_failed(step, err);
     return result == 0 ? 0 : save_present_instead(s, step, started, err);
 }
 
 static int save_now(struct saver *s, struct error *err)
 {
-    return begin_save(s, err) < 0 ? -1 : end_save(s, true, err);
+    return begin_save(s, err) < 0 ? -1 : complete_save(s, true, err);
 }
 
 /* Logs a failed save and continues: earlier checkpoints are intact, and the next save tries again. */
@@ -208,92 +368,12 @@ static int tolerate_failure(struct saver *s, int result, struct error *err)
 /* Completes the save that has a snapshot, or whose copy is under way, if there is one. */
 static int save_rest(struct saver *s, struct error *err)
 {
-    if (tolerate_failure(s, end_save(s, true, err), err) < 0)
+    if (tolerate_failure(s, complete_save(s, true, err), err) < 0)
         return -1;
     return s->has_snapshot ? tolerate_failure(s, save_now(s, err), err) : 0;
 }
 
 /* ---- a saver's life ---- */
-
-/*
- * "JOB.HOST.CHECKSUM": a job that comes back must find what it staged. Under Slurm it keeps its number, which the
- * epilog looks for too. The checksum is of the checkpoint directory, for runs without Slurm, and for several in one
- * job. The node, or what fits of its name, is part of it because tests run several nodes on one machine.
- */
-static int name_stage(struct saver *s, char name[static NAME_SIZE], struct error *err)
-{
-    const char *job = getenv("SLURM_JOB_ID"), *host = s->run->locations[comm_rank(s->world)].host;
-    char path[4096];
-    uint32_t where = 0;
-
-    if (comm_rank(s->world) == 0 && realpath(s->job->checkpoint.dir, path))
-        where = crc32c(0, path, strlen(path));
-    if (comm_broadcast(s->world, &where, sizeof where, 0, err) < 0)
-        return -1;
-    snprintf(name, NAME_SIZE, "%.10s.%.44s.%08x", job && job[0] ? job : "run", host, (unsigned)where);
-    return 0;
-}
-
-static void close_stage(struct saver *s, double seconds)
-{
-    saver_stage_close(s->stage, seconds);
-    s->stage = NULL;
-}
-
-/* Continues without a stage; -1 if the run cannot go on: a rank is lost, or the stage has another release's files. */
-static int do_without(struct saver *s, struct error *err)
-{
-    if (err->code == CODE_PEER || err->code == CODE_CONFIG)
-        return -1;
-    log_direct(s, err);
-    close_stage(s, 0);
-    return 0;
-}
-
-/* The first rank of a node opens the stage and begins a run in it; then the node's other ranks open it. */
-static int open_stage(struct saver *s, struct error *err)
-{
-    int rank = comm_rank(s->world), cap = s->job->checkpoint.drain_mib;
-    char name[NAME_SIZE], root[JOB_PATH_SIZE];
-    bool seen = job_stage_choose(s->job->checkpoint.stage, getenv(JOB_STAGE_VARIABLE), root);
-    struct ckpt_stage_config config = {
-        .root = root,
-        .job = name,
-        .local = s->run->nodes.locals[s->run->nodes.of[rank]],
-        .max_staged = s->job->checkpoint.staged,
-        .keep = s->job->checkpoint.keep,
-        .keep_every = (uint64_t)s->job->checkpoint.keep_every,
-        .first = s->run->nodes.local[rank] == 0,
-    };
-
-    if (!seen)
-        run_log(s->run,
-                "%s is not visible to slurmd; staged saves are lost if the job is killed. Set stage= (spank_muster(8))",
-                root);
-    if (name_stage(s, name, err) < 0)
-        return -1;
-    if (config.first)
-        s->stage = saver_stage_open(&config, cap, err);
-    if (comm_agree(s->world, config.first && !s->stage ? -1 : 0, err) < 0)
-        return -1;
-    if (!config.first)
-        s->stage = saver_stage_open(&config, cap, err);
-    return comm_agree(s->world, s->stage ? 0 : -1, err);
-}
-
-/* 0 also if the run continues without a stage. */
-static int start_stage(struct saver *s, struct error *err)
-{
-    int result = open_stage(s, err);
-
-    if (result == 0)
-        result = saver_wait_for_staged(s, err);
-    if (result > 0)
-        run_log(s->run,
-                "saves that an earlier run staged are not drained yet; muster-ckptd tries again during training: %s",
-                err->text);
-    return result >= 0 ? 0 : do_without(s, err);
-}
 
 struct saver *saver_create(struct run *run, struct error *err)
 {
@@ -315,7 +395,7 @@ struct saver *saver_create(struct run *run, struct error *err)
                         .staged_step = UINT64_MAX,
                         .committed = UINT64_MAX};
     recorder_phase("draining saves of an earlier run");
-    if (!s->job->checkpoint.dir[0] || !s->job->checkpoint.stage[0] || start_stage(s, err) == 0)
+    if (!s->job->checkpoint.dir[0] || !s->job->checkpoint.stage[0] || saver_open_stage(s, err) == 0)
         return s;
     saver_destroy(s);
     return NULL;
@@ -331,13 +411,13 @@ int saver_reserve(struct saver *s, bool resumed, struct error *err)
         s->resumed = s->engine->step;
     if (!s->stage || s->job->checkpoint.every == 0) /* a run that saves at its end need not hold the memory so long */
         return 0;
-    result = shard_save_create(s->engine, NULL, &own, err);
+    result = create_shard(s->engine, NULL, &own, err);
     if (result == 0)
-        result = ckpt_stage_reserve(s->stage->handle, &own.save, err) == 0 ? 0 : 1;
-    shard_save_destroy(&own);
+        result = ckpt_stage_reserve(s->stage, &own.save, err) == 0 ? 0 : 1;
+    destroy_shard(&own);
     if (result < 0)
         return -1;
-    return comm_agree(s->world, result == 0 ? 0 : -1, err) == 0 ? 0 : do_without(s, err);
+    return comm_agree(s->world, result == 0 ? 0 : -1, err) == 0 ? 0 : saver_do_without(s, err);
 }
 
 static bool is_step_saved(const struct saver *s)
@@ -375,7 +455,7 @@ int saver_step(struct saver *s, struct error *err)
 {
     bool proceed;
 
-    if (tolerate_failure(s, end_save(s, false, err), err) < 0)
+    if (tolerate_failure(s, complete_save(s, false, err), err) < 0)
         return -1;
     saver_poll(s);
     if (s->has_snapshot && tolerate_failure(s, begin_save(s, err), err) < 0) /* its transfer was hidden by this step */
@@ -383,7 +463,7 @@ int saver_step(struct saver *s, struct error *err)
     if (!is_due(s))
         return 0;
     /* A new snapshot would overwrite the buffer that a running copy reads. */
-    if (tolerate_failure(s, end_save(s, true, err), err) < 0)
+    if (tolerate_failure(s, complete_save(s, true, err), err) < 0)
         return -1;
     if (try_make_room(s, &proceed, err) < 0)
         return -1;
@@ -392,7 +472,7 @@ int saver_step(struct saver *s, struct error *err)
     s->due = false;
     if (is_step_saved(s)) /* by save_present_instead */
         return 0;
-    s->has_snapshot = engine_snapshot(s->engine, &s->snapshot);
+    s->has_snapshot = take_snapshot(s->engine, &s->snapshot);
     return s->has_snapshot ? 0 : tolerate_failure(s, save_now(s, err), err);
 }
 
@@ -439,15 +519,15 @@ int saver_finish(struct saver *s, bool stopping, struct error *err)
     result = saver_settle(s, err);
     if (result > 0) { /* muster-ckptd tries once more when we have ended, as the epilog does */
         error_prefix(err, "checkpoint of step %" PRIu64 " is not in %s; every node keeps its shards in %s", step,
-                     s->job->checkpoint.dir, ckpt_stage_directory(s->stage->handle));
-        close_stage(s, 0);
+                     s->job->checkpoint.dir, ckpt_stage_directory(s->stage));
+        saver_close_stage(s, 0);
         return 1;
     }
     if (result < 0 && err->code == CODE_PEER)
-        return fail_save(step, err);
+        return name_failed(step, err);
     if (save_uncommitted(s, err) < 0)
         return -1;
-    close_stage(s, JOIN_SECONDS); /* the end of the job step would kill it */
+    saver_close_stage(s, JOIN_SECONDS); /* the end of the job step would kill it */
     return 0;
 }
 
@@ -460,7 +540,7 @@ void saver_destroy(struct saver *s)
 {
     if (!s)
         return;
-    shard_save_destroy(&s->shard_save);
-    close_stage(s, 0);
+    destroy_shard(&s->shard_save);
+    saver_close_stage(s, 0);
     free(s);
 }

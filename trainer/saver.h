@@ -11,12 +11,12 @@
  *     saver_destroy
  *
  * Each node has a stage (ckpt/stage/stage.h), which a muster-ckptd(8) drains. Where staging is not possible, saves are
- * written directly to checkpoint.dir (save.c), which is logged once.
+ * written directly to checkpoint.dir, which is logged once.
  *
  * Training waits while the state is copied into the stage, because a step changes it. On a device whose state must be
  * copied to the host anyway, training continues meanwhile:
  *
- *     step k ends       a snapshot of the state is taken (engine_snapshot): its transfer to the host begins
+ *     step k ends       a snapshot of the state is taken (take_snapshot): its transfer to the host begins
  *     step k+1 ends     waits for the rest of the transfer; a thread begins to copy it into the stage
  *     step k+2 ... end  tests whether all ranks have finished their copies; if so, the save is staged
  *
@@ -30,6 +30,8 @@
 
 #include "common/error.h"
 
+struct ckpt_progress;
+struct engine;
 struct run;
 struct saver;
 
@@ -78,5 +80,12 @@ uint64_t saver_committed(const struct saver *saver);
 
 /* What is not drained stays for muster-ckptd, the epilog or the job's next run. */
 void saver_destroy(struct saver *saver);
+
+/*
+ * Without a saver: writes a checkpoint to checkpoint.dir and commits it before returning. The present state if
+ * `snapshot` is NULL. Every rank gets the same result. After a failure earlier checkpoints stand, and training can go
+ * on.
+ */
+int engine_save(struct engine *engine, const struct ckpt_progress *snapshot, struct error *err);
 
 #endif

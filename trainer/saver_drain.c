@@ -15,9 +15,11 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/crc32c.h"
 #include "trainer/programs.h"
 
 enum {
+    NAME_SIZE = CKPT_ATTEMPT_SIZE, /* of the stage's name; what ckpt_stage_open takes */
     LINE_SIZE = 1024,
     MOST_RESTARTS = 5, /* of a muster-ckptd that ends again and again */
     LONG_LIVED = 10,   /* seconds after the last restart, `restarts` is 0 again */
@@ -52,59 +54,61 @@ static void log_of_node(struct saver *s, const char *format, ...)
 
 /* ---- the stage, and muster-ckptd --------------------------------------------------------------------------------- */
 
-static int start_ckptd(struct saver_stage *s, struct error *err)
+static int start_ckptd(struct saver *s, struct error *err)
 {
     char cap[32], child[32];
-    const char *stage = ckpt_stage_directory(s->handle);
-    const char *arguments[] = {"--quiet", child, s->cap > 0 ? cap : stage, s->cap > 0 ? stage : NULL, NULL};
+    const char *stage = ckpt_stage_directory(s->stage);
+    int mib = s->job->checkpoint.drain_mib; /* a second; 0: no limit */
+    const char *arguments[] = {"--quiet", child, mib > 0 ? cap : stage, mib > 0 ? stage : NULL, NULL};
 
-    snprintf(cap, sizeof cap, "--cap=%d", s->cap);
+    snprintf(cap, sizeof cap, "--cap=%d", mib);
     snprintf(child, sizeof child, "--child=%d", (int)getpid());
-    return ckptd_start(&s->pid, arguments, -1, STDOUT_FILENO, err);
+    return ckptd_start(&s->ckptd.pid, arguments, -1, STDOUT_FILENO, err);
 }
 
-static bool is_running(struct saver_stage *s)
+static bool is_running(struct saver *s)
 {
     int status;
 
-    if (s->pid != 0 && waitpid(s->pid, &status, WNOHANG) != 0)
-        s->pid = 0;
-    return s->pid != 0;
+    if (s->ckptd.pid != 0 && waitpid(s->ckptd.pid, &status, WNOHANG) != 0)
+        s->ckptd.pid = 0;
+    return s->ckptd.pid != 0;
 }
 
-static bool is_drainer_alive(struct saver_stage *s)
+static bool is_drainer_alive(struct saver *s)
 {
-    return (is_running(s) || ckpt_stage_has_drainer(s->handle)) && s->silent < 3 * SILENT_SECONDS;
+    return (is_running(s) || ckpt_stage_has_drainer(s->stage)) && s->ckptd.silent < 3 * SILENT_SECONDS;
 }
 
 /* True while our muster-ckptd may still be restarted; or while it, or one of an earlier run, runs and moves. */
-static bool has_drainer(struct saver_stage *s)
+static bool has_drainer(struct saver *s)
 {
-    return s->restarts < MOST_RESTARTS || is_drainer_alive(s);
+    return s->ckptd.restarts < MOST_RESTARTS || is_drainer_alive(s);
 }
 
 /* For how long it has not moved, while this process did: a job may be suspended. */
-static double count_silent(struct saver_stage *s)
+static double count_silent(struct saver *s)
 {
-    double now = clock_monotonic(), sign = ckpt_stage_updated(s->handle);
+    struct saver_ckptd *ckptd = &s->ckptd;
+    double now = clock_monotonic(), sign = ckpt_stage_updated(s->stage);
 
-    if (sign != s->sign) {
-        s->sign = sign;
-        s->silent = 0;
-        s->kill_at = SILENT_SECONDS;
-    } else if (s->looked > 0) {
-        s->silent += fmin(now - s->looked, SILENT_SECONDS / 4.0);
+    if (sign != ckptd->sign) {
+        ckptd->sign = sign;
+        ckptd->silent = 0;
+        ckptd->kill_at = SILENT_SECONDS;
+    } else if (ckptd->looked > 0) {
+        ckptd->silent += fmin(now - ckptd->looked, SILENT_SECONDS / 4.0);
     }
-    s->looked = now;
-    return s->silent;
+    ckptd->looked = now;
+    return ckptd->silent;
 }
 
 /* Ours, or one of an earlier run, which has the stage in its command line. */
-static void kill_drainer(struct saver_stage *s, bool copying)
+static void kill_drainer(struct saver *s)
 {
-    const char *stage = ckpt_stage_directory(s->handle);
+    const char *stage = ckpt_stage_directory(s->stage);
     char path[64], words[8192];
-    int pid = is_running(s) ? s->pid : copying ? 0 : ckpt_stage_drainer(s->handle);
+    int pid = is_running(s) ? s->ckptd.pid : s->shard_save.copying ? 0 : ckpt_stage_drainer(s->stage);
     FILE *file;
     size_t length;
 
@@ -122,57 +126,119 @@ static void kill_drainer(struct saver_stage *s, bool copying)
  * SILENT_SECONDS, kills the one that runs, if any; a later call restarts it. It can be killed at any time: only its
  * child waits for the file system.
  */
-static void supervise_ckptd(struct saver *saver, struct saver_stage *s)
+static void supervise_ckptd(struct saver *s)
 {
+    struct saver_ckptd *ckptd = &s->ckptd;
     struct error err;
 
     if (!s->first)
         return;
-    if (count_silent(s) >= s->kill_at) {
-        s->kill_at = s->silent + SILENT_SECONDS;
-        kill_drainer(s, saver->shard_save.copying);
-        log_of_node(saver, CKPTD " made no progress for %.0f s and is restarted", s->silent);
+    if (count_silent(s) >= ckptd->kill_at) {
+        ckptd->kill_at = ckptd->silent + SILENT_SECONDS;
+        kill_drainer(s);
+        log_of_node(s, CKPTD " made no progress for %.0f s and is restarted", ckptd->silent);
         return;
     }
     if (is_drainer_alive(s))
         return;
-    if (clock_monotonic() - s->restarted > LONG_LIVED)
-        s->restarts = 0;
-    if (s->restarts == MOST_RESTARTS)
+    if (clock_monotonic() - ckptd->restarted > LONG_LIVED)
+        ckptd->restarts = 0;
+    if (ckptd->restarts == MOST_RESTARTS)
         return;
-    s->restarts++;
-    s->restarted = clock_monotonic();
-    log_of_node(saver, "%s", start_ckptd(s, &err) < 0 ? err.text : CKPTD " had ended and was restarted");
+    ckptd->restarts++;
+    ckptd->restarted = clock_monotonic();
+    log_of_node(s, "%s", start_ckptd(s, &err) < 0 ? err.text : CKPTD " had ended and was restarted");
 }
 
-struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err)
+/*
+ * "JOB.HOST.CHECKSUM": a job that comes back must find what it staged. Under Slurm it keeps its number, which the
+ * epilog looks for too. The checksum is of the checkpoint directory, for runs without Slurm, and for several in one
+ * job. The node, or what fits of its name, is part of it because tests run several nodes on one machine.
+ */
+static int name_stage(struct saver *s, char name[static NAME_SIZE], struct error *err)
 {
-    struct saver_stage *s = calloc(1, sizeof *s);
+    const char *job = getenv("SLURM_JOB_ID"), *host = s->run->locations[comm_rank(s->world)].host;
+    char path[4096];
+    uint32_t where = 0;
 
-    if (!s) {
-        error_set(err, CODE_IO, "out of memory for the stage");
-        return NULL;
-    }
-    s->first = config->first;
-    s->cap = cap;
-    s->kill_at = SILENT_SECONDS;
-    s->handle = ckpt_stage_open(config, err);
-    if (s->handle && (!s->first || start_ckptd(s, err) == 0))
-        return s;
-    saver_stage_close(s, 0);
-    return NULL;
+    if (comm_rank(s->world) == 0 && realpath(s->job->checkpoint.dir, path))
+        where = crc32c(0, path, strlen(path));
+    if (comm_broadcast(s->world, &where, sizeof where, 0, err) < 0)
+        return -1;
+    snprintf(name, NAME_SIZE, "%.10s.%.44s.%08x", job && job[0] ? job : "run", host, (unsigned)where);
+    return 0;
 }
 
-void saver_stage_close(struct saver_stage *s, double seconds)
+void saver_close_stage(struct saver *s, double seconds)
 {
     double end = clock_monotonic() + seconds;
 
-    if (!s)
-        return;
-    ckpt_stage_destroy(s->handle);
+    ckpt_stage_destroy(s->stage);
+    s->stage = NULL;
     while (is_running(s) && clock_monotonic() < end)
         clock_sleep(0.01);
-    free(s);
+}
+
+void saver_log_direct(struct saver *s, const struct error *why)
+{
+    if (!s->direct_logged)
+        run_log(s->run, "checkpoints are written directly to %s: %s", s->job->checkpoint.dir, why->text);
+    s->direct_logged = true;
+}
+
+int saver_do_without(struct saver *s, struct error *err)
+{
+    if (err->code == CODE_PEER || err->code == CODE_CONFIG)
+        return -1;
+    saver_log_direct(s, err);
+    saver_close_stage(s, 0);
+    return 0;
+}
+
+/* The first rank of a node opens the stage and begins a run in it; then the node's other ranks open it. */
+static int open_on_node(struct saver *s, struct error *err)
+{
+    int rank = comm_rank(s->world), result = 0;
+    char name[NAME_SIZE], root[JOB_PATH_SIZE];
+    bool seen = job_stage_choose(s->job->checkpoint.stage, getenv(JOB_STAGE_VARIABLE), root);
+    struct ckpt_stage_config config = {
+        .root = root,
+        .job = name,
+        .local = s->run->nodes.locals[s->run->nodes.of[rank]],
+        .max_staged = s->job->checkpoint.staged,
+        .keep = s->job->checkpoint.keep,
+        .keep_every = (uint64_t)s->job->checkpoint.keep_every,
+        .first = s->run->nodes.local[rank] == 0,
+    };
+
+    if (!seen)
+        run_log(s->run,
+                "%s is not visible to slurmd; staged saves are lost if the job is killed. Set stage= (spank_muster(8))",
+                root);
+    if (name_stage(s, name, err) < 0)
+        return -1;
+    s->first = config.first;
+    s->ckptd.kill_at = SILENT_SECONDS;
+    if (s->first)
+        result = (s->stage = ckpt_stage_open(&config, err)) ? start_ckptd(s, err) : -1;
+    if (comm_agree(s->world, result, err) < 0)
+        return -1;
+    if (!s->first)
+        s->stage = ckpt_stage_open(&config, err);
+    return comm_agree(s->world, s->stage ? 0 : -1, err);
+}
+
+int saver_open_stage(struct saver *s, struct error *err)
+{
+    int result = open_on_node(s, err);
+
+    if (result == 0)
+        result = saver_wait_for_staged(s, err);
+    if (result > 0)
+        run_log(s->run,
+                "saves that an earlier run staged are not drained yet; muster-ckptd tries again during training: %s",
+                err->text);
+    return result >= 0 ? 0 : saver_do_without(s, err);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -221,10 +287,10 @@ void saver_poll(struct saver *s)
 
     if (!s->stage)
         return;
-    supervise_ckptd(s, s->stage);
+    supervise_ckptd(s);
     if (s->shard_save.copying) /* its commit is logged when it is known how long training waited */
         return;
-    while (comm_rank(s->world) == 0 && ckpt_stage_poll(s->stage->handle, &news, &err) > 0)
+    while (comm_rank(s->world) == 0 && ckpt_stage_poll(s->stage, &news, &err) > 0)
         report_end(s, &news);
 }
 
@@ -270,7 +336,7 @@ static void drop_step(struct saver *s, uint64_t step, const char *why)
     struct error err;
 
     s->dropped = step;
-    if (s->stage->first && ckpt_stage_drop(s->stage->handle, step, NULL, "a newer save needs its memory", &err) < 0)
+    if (s->first && ckpt_stage_drop(s->stage, step, NULL, "a newer save needs its memory", &err) < 0)
         log_of_node(s, "%s", err.text);
     run_log(s->run, "the checkpoint of step %" PRIu64 " is dropped to make room for that of step %" PRIu64 ": %s", step,
             s->engine->step, *why ? why : "the run stops");
@@ -279,8 +345,8 @@ static void drop_step(struct saver *s, uint64_t step, const char *why)
 /* One round of saver_make_room. */
 static int look_for_room(struct saver *s, bool *proceed, struct error *err)
 {
-    struct ckpt_stage *stage = s->stage->handle;
-    bool first = s->stage->first, full = !ckpt_stage_has_room(stage, comm_rank(s->world), comm_size(s->world));
+    struct ckpt_stage *stage = s->stage;
+    bool first = s->first, full = !ckpt_stage_has_room(stage, comm_rank(s->world), comm_size(s->world));
     double votes[VOTES] = {[FULL] = full, [OLDEST] = -INFINITY}, full_for;
     struct ckpt_save_status own = {0};
     uint64_t oldest = UINT64_MAX;
@@ -292,7 +358,7 @@ static int look_for_room(struct saver *s, bool *proceed, struct error *err)
     full_for = full ? clock_monotonic() - s->full_since : 0;
     spare = first && ckpt_stage_find_oldest(stage, s->engine->step, !(s->stopping && full_for > FULL_SECONDS),
                                             s->ending && full, &own);
-    votes[UNDRAINED] = first && full_for > FULL_SECONDS && !has_drainer(s->stage);
+    votes[UNDRAINED] = first && full_for > FULL_SECONDS && !has_drainer(s);
     votes[DROPPING] = s->dropped != UINT64_MAX && ckpt_stage_has(stage, s->dropped);
     if (spare)
         votes[OLDEST] = -(double)own.step;
@@ -337,7 +403,7 @@ static bool must_stop_waiting(struct saver *s, double *failing)
     double left = end ? strtod(end, NULL) - clock_realtime() : HUGE_VAL, now = clock_monotonic();
     struct ckpt_save_status trouble = {0};
 
-    if (!ckpt_stage_find_trouble(s->stage->handle, &trouble))
+    if (!ckpt_stage_find_trouble(s->stage, &trouble))
         *failing = 0;
     else if (*failing == 0)
         *failing = now;
@@ -349,7 +415,7 @@ static bool must_stop_waiting(struct saver *s, double *failing)
 static int fail_waiting(struct saver *s, struct error *err)
 {
     struct ckpt_save_status trouble = {0};
-    bool mine = s->stage->first && ckpt_stage_find_trouble(s->stage->handle, &trouble);
+    bool mine = s->first && ckpt_stage_find_trouble(s->stage, &trouble);
     int shared = share_reason(s, mine, trouble.reason, err);
 
     if (shared == 0)
@@ -364,13 +430,13 @@ int saver_wait_for_staged(struct saver *s, struct error *err)
 
     for (;;) {
         double state = ALL_ENDED;
-        bool left = s->stage->first && !ckpt_stage_is_empty(s->stage->handle);
+        bool left = s->first && !ckpt_stage_is_empty(s->stage);
 
         saver_poll(s);
         if (left && must_stop_waiting(s, &failing))
             state = STOP;
         else if (left)
-            state = has_drainer(s->stage) ? WAITING : NO_DRAINER;
+            state = has_drainer(s) ? WAITING : NO_DRAINER;
         if (comm_max_f64(s->world, &state, 1, err) < 0)
             return -1;
         if (state == ALL_ENDED)

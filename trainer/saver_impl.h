@@ -5,19 +5,41 @@
 #ifndef MUSTER_TRAINER_SAVER_IMPL_H
 #define MUSTER_TRAINER_SAVER_IMPL_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
+#include "ckpt/stage/stage.h"
 #include "trainer/run.h"
 
-/* ---- saver_drain.c: this rank and its node's stage; nothing here communicates with other ranks ------------------ */
+/* ---- saver.c ----------------------------------------------------------------------------------------------------- */
 
-/* The node's stage, into which the rank's shard is copied. The node's first rank also runs the muster-ckptd(8) that
- * drains it. */
-struct saver_stage {
-    struct ckpt_stage *handle;
-    bool first; /* of the node's ranks */
-    /* muster-ckptd, of the first rank */
-    int cap;      /* MiB a second; 0: no limit */
+/* This rank's shard in a save. */
+struct shard_save {
+    struct ckpt_save save;           /* borrows from the engine and from this struct, which must not be moved */
+    char attempt[CKPT_ATTEMPT_SIZE]; /* the name of this attempt, the same on all ranks */
+    /* the copy into the stage */
+    bool copying; /* from shard_save_copy to shard_save_wait */
+    bool threaded;
+    pthread_t thread;
+    atomic_bool copied; /* shard_save_wait returns at once */
+    struct ckpt_stage *stage;
+    int result;
+    struct error error;
+};
+
+/*
+ * Copies the shard into the stage (ckpt_stage_shard). in_thread: in a thread with all signals blocked; until
+ * shard_save_wait, only ckpt_stage_directory, ckpt_stage_has_drainer and ckpt_stage_updated may then be called
+ * (ckpt/stage/stage.h). Otherwise, or if no thread can be started, the copy is complete on return.
+ */
+void shard_save_copy(struct shard_save *own, struct ckpt_stage *stage, bool in_thread);
+
+/* Waits for the copy. Returns what ckpt_stage_shard returned, with its *err. */
+int shard_save_wait(struct shard_save *own, struct error *err);
+
+/* The muster-ckptd(8) that drains the node's stage; only the node's first rank runs one. */
+struct saver_ckptd {
     pid_t pid;    /* 0: not running */
     int restarts; /* in a row; 0 again when the last one is LONG_LIVED seconds ago */
     double restarted;
@@ -25,26 +47,14 @@ struct saver_stage {
     double silent, kill_at; /* seconds without a new sign, and when it is killed for that */
 };
 
-/*
- * Open the node's stage; with config->first, also start muster-ckptd: the one beside this program, else the one in
- * PATH. It gets a session of its own, so that a terminal's ^C does not end the drain of the last save.
- */
-struct saver_stage *saver_stage_open(const struct ckpt_stage_config *config, int cap, struct error *err);
-
-/*
- * This rank stages no more, and no copy is under way. Waits, up to so many seconds, until muster-ckptd has drained what
- * is left, removed the stage, and ended. Then frees the struct. NULL does nothing.
- */
-void saver_stage_close(struct saver_stage *stage, double seconds);
-
-/* ---- saver.c ----------------------------------------------------------------------------------------------------- */
-
 struct saver {
     struct run *run;
     struct engine *engine; /* it, the job and the world are the run's */
     const struct job *job;
     struct comm *world;
-    struct saver_stage *stage; /* NULL: saves are written directly to checkpoint.dir */
+    struct ckpt_stage *stage; /* this node's; NULL: saves are written directly to checkpoint.dir */
+    bool first;               /* this rank is the first of its node */
+    struct saver_ckptd ckptd;
     /* The save that is due or under way. has_snapshot is false while a copy is under way. */
     bool due;                /* since a step that is a multiple of checkpoint.every */
     double full_since;       /* clock_monotonic when the stage was first found full; 0: it has room */
@@ -52,7 +62,7 @@ struct saver {
     bool put_off;            /* the stage is full, and that was logged */
     bool ending, stopping;   /* ending: this is the run's last save. stopping: there may also be little time */
     bool has_snapshot;       /* its copy begins after the next step */
-    struct ckpt_progress snapshot; /* the run's progress when engine_snapshot was called */
+    struct ckpt_progress snapshot; /* the run's progress when it was taken */
     struct shard_save shard_save;  /* while it is copied */
     double waited;                 /* seconds that training waited for the copy */
     /* Steps; UINT64_MAX: none. */
@@ -65,7 +75,26 @@ struct saver {
     bool direct_logged, prune_logged, others_logged;
 };
 
-/* ---- saver_drain.c: staged saves until they are committed -------------------------------------------------------- */
+/* ---- saver_drain.c: the stage, and staged saves until they are committed ----------------------------------------- */
+
+/*
+ * Open the node's stage and start its muster-ckptd: the one beside this program, else the one in PATH. It gets a
+ * session of its own, so that a terminal's ^C does not end the drain of the last save. Then wait for what an earlier run
+ * has staged. 0 also if the run continues without a stage (saver_do_without).
+ */
+int saver_open_stage(struct saver *saver, struct error *err);
+
+/*
+ * This rank stages no more, and no copy is under way. Waits, up to so many seconds, until muster-ckptd has drained what
+ * is left, removed the stage, and ended.
+ */
+void saver_close_stage(struct saver *saver, double seconds);
+
+/* Continue without a stage; -1 if the run cannot go on: a rank is lost, or the stage has another release's files. */
+int saver_do_without(struct saver *saver, struct error *err);
+
+/* Log, once, that saves are not staged, and why. */
+void saver_log_direct(struct saver *saver, const struct error *why);
 
 /* Log if another job saves in this run's directory: the newest checkpoint there is of a step that this run has not
  * reached; they remove each other's. */

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "tests/engine/trial.h"
+#include "trainer/saver.h"
 
 enum { STEPS = 20, NUMBERS = STEPS + 1, MICRO_BATCHES = 3, TURNS = 2, MANY = 4 };
 #define TOLERANCE 1e-5

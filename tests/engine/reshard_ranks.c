@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "tests/engine/trial.h"
+#include "trainer/saver.h"
 
 enum { PAIRS = 100, ALL_PAIRS = 1000, BEFORE = 4, AFTER = 5 };
 

@@ -1,6 +1,6 @@
 /* A shard copied into the stage in a thread: what is drained is what would have been at once; and what failed is told.
  */
-#include "trainer/engine.h"
+#include "trainer/saver_impl.h"
 
 #include "tests/unit/ckpt_stage_world.h"
 
