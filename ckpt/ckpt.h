@@ -277,7 +277,7 @@ int ckpt_read(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntens
 struct ckpt_node {
     int rank, ranks; /* this process among them */
     void *memory;    /* memory that all of them have mapped, aligned to 4096 bytes */
-    size_t bytes;    /* ckpt_node_bytes. Fewer are slower. CODE_INTERNAL if the marks (read/together.c) and two blocks
+    size_t bytes;    /* ckpt_node_bytes. Fewer are slower. CODE_INTERNAL if the marks (read/read.c) and two blocks
                         do not fit */
     /*
      * Waits until all have called it. All get the same result: 0, or -1 with the error of one whose `result` was -1.

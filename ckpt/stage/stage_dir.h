@@ -102,7 +102,7 @@ bool stage_is_locked(const struct directory *stage, const char *name);
  * where there is no room for a new status.json. */
 double stage_signed_at(const struct directory *stage);
 
-/* ---- status.json (stage.c) --------------------------------------------------------------------------------------- */
+/* ---- status.json ------------------------------------------------------------------------------------------------- */
 
 /*
  * status.json: the state of each save (struct ckpt_save_status). Only the drainer writes it: a whole new file each
