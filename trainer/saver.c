@@ -53,14 +53,14 @@ static struct ckpt_progress present_state(const struct engine *e)
  * returns true. The copy overlaps the next step; after that, *snapshot is passed to create_shard. If the state is in
  * host memory (a CPU, or an offloaded optimizer), copies nothing and returns false.
  */
-static bool take_snapshot(struct engine *e, struct ckpt_progress *snapshot)
+static bool begin_snapshot(struct engine *e, struct ckpt_progress *snapshot)
 {
     *snapshot = present_state(e);
     return zero_snapshot(e->zero);
 }
 
-/* `snapshot`: from take_snapshot, whose transfer this waits for; NULL: the present state. Collective. Must be destroyed
- * also after a failure. */
+/* `snapshot`: from begin_snapshot, whose transfer this waits for; NULL: the present state. Collective. destroy_shard
+ * comes also after a failure. */
 static int create_shard(struct engine *e, const struct ckpt_progress *snapshot, struct shard_save *own,
                         struct error *err)
 {
@@ -246,8 +246,8 @@ static int save_directly(struct saver *s, const struct ckpt_progress *snapshot, 
 /* ---- one save: begun, and ended when all ranks have copied ---- */
 
 /*
- * 0: the copy into the stage has begun, and complete_save ends it; or, without a stage, the save is committed; or the stage
- * has no room, and the save is due again: its snapshot is dropped. -1: the save has failed.
+ * 0: the copy into the stage has begun, and complete_save ends it; or, without a stage, the save is committed; or the
+ * stage has no room, and the save is due again: its snapshot is dropped. -1: the save has failed.
  */
 static int begin_save(struct saver *s, struct error *err)
 {
@@ -472,7 +472,7 @@ int saver_step(struct saver *s, struct error *err)
     s->due = false;
     if (is_step_saved(s)) /* by save_present_instead */
         return 0;
-    s->has_snapshot = take_snapshot(s->engine, &s->snapshot);
+    s->has_snapshot = begin_snapshot(s->engine, &s->snapshot);
     return s->has_snapshot ? 0 : tolerate_failure(s, save_now(s, err), err);
 }
 

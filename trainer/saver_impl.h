@@ -79,8 +79,8 @@ struct saver {
 
 /*
  * Open the node's stage and start its muster-ckptd: the one beside this program, else the one in PATH. It gets a
- * session of its own, so that a terminal's ^C does not end the drain of the last save. Then wait for what an earlier run
- * has staged. 0 also if the run continues without a stage (saver_do_without).
+ * session of its own, so that a terminal's ^C does not end the drain of the last save. Then wait for what an earlier
+ * run has staged. 0 also if the run continues without a stage (saver_do_without).
  */
 int saver_open_stage(struct saver *saver, struct error *err);
 

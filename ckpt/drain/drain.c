@@ -424,8 +424,7 @@ static void begin_status(struct drainer *drainer)
     struct status *status = drainer->status;
 
     file_empty_trash(&drainer->stage); /* slots that it holds cannot be used */
-    if (status_read(status, &drainer->stage, NULL) < 0)
-        memset(status, 0, sizeof *status);
+    status_read(status, &drainer->stage, NULL);
     for (size_t i = 0; i < status->count && drainer->ended < STATUS_ENDED; i++)
         if (status->saves[i].serial > 0)
             status->saves[drainer->ended++] = status->saves[i];

@@ -109,7 +109,7 @@ struct drainer {
     struct drain_child child;
     struct drain_shared *shared;
 
-    pthread_mutex_t mutex; /* in the child, of shared->cap_free and of abandoned_checked and abort of its turn */
+    pthread_mutex_t mutex; /* in the child, of shared->cap_free and of abandoned_checked of its turn */
 };
 
 /* A save in its turn. */
@@ -123,7 +123,7 @@ struct drain_turn {
     struct directory parent;      /* in the child: the checkpoint directory; closed (-1) until it is needed */
     struct directory partial;     /* in it; closed until it is needed, too */
     double abandoned_checked;     /* when keep_pace called drain_check_abandoned last */
-    bool abort;                   /* a thread has failed, the others stop */
+    atomic_bool abort;            /* a thread has failed, the others stop */
 };
 
 /* Whether that failure ends the save. */
@@ -192,13 +192,7 @@ void drain_work(struct drain_turn *turn);
 /* Open the checkpoint directory, unless it is open. */
 int drain_open_parent(struct drain_turn *turn, struct error *err);
 
-/*
- * How an attempt is abandoned (attempt.h): a drainer finds that the attempt can never be committed, because this node's
- * staged data is damaged or drain_judge_missing returns CODE_DATA. drain_work then abandons it, and the save ends as
- * failed. The other nodes' drainers find the marker by drain_check_abandoned, and end their saves as failed.
- *
- * -1 with CODE_PEER if the attempt was abandoned by another node, with its reason.
- */
+/* -1 with CODE_PEER if the attempt was abandoned by another node (stage.h), with its reason. */
 int drain_check_abandoned(struct drain_turn *turn, struct error *err);
 
 /* -1 with CODE_DATA if another run owns the checkpoint directory and does not accept the save (attempt_check_claim). */

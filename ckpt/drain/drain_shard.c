@@ -33,10 +33,9 @@ static int keep_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
     struct drainer *drainer = turn->drainer;
     struct drain_shared *shared = drainer->shared;
     double now = clock_monotonic(), at = now;
-    bool abort, check;
+    bool check;
 
     pthread_mutex_lock(&drainer->mutex);
-    abort = turn->abort;
     if (drainer->options.cap > 0) {
         at = shared->cap_free > now ? shared->cap_free : now;
         shared->cap_free = at + (double)bytes / (double)drainer->options.cap;
@@ -46,12 +45,9 @@ static int keep_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
         turn->abandoned_checked = now;
     pthread_mutex_unlock(&drainer->mutex);
     atomic_fetch_add(&shared->bytes, bytes);
-    for (; !abort && now < at && !drainer_must_stop(drainer); now = clock_monotonic()) {
-        double wait = at - now < 0.1 ? at - now : 0.1;
-
-        clock_sleep(wait);
-    }
-    if (abort || drainer_must_stop(drainer))
+    for (; !turn->abort && now < at && !drainer_must_stop(drainer); now = clock_monotonic())
+        clock_sleep(at - now < 0.1 ? at - now : 0.1);
+    if (turn->abort || drainer_must_stop(drainer))
         return DRAIN_STOPPED;
     return check ? drain_check_abandoned(turn, err) : 0;
 }
@@ -101,7 +97,7 @@ static int open_target(struct drain_turn *turn, struct error *err)
 /* ---- one shard --------------------------------------------------------------------------------------------------- */
 
 /* A staged shard, open. */
-struct shard_source {
+struct drain_source {
     struct manifest *part;
     char *text; /* of the part; the target gets the same bytes */
     size_t text_bytes;
@@ -109,7 +105,7 @@ struct shard_source {
     int fd;
 };
 
-static void close_source(struct shard_source *source)
+static void close_source(struct drain_source *source)
 {
     if (source->fd >= 0)
         close(source->fd);
@@ -118,13 +114,13 @@ static void close_source(struct shard_source *source)
     manifest_destroy(source->part);
 }
 
-static int open_source(struct shard_source *source, const struct drain_turn *turn, const struct directory *from,
+static int open_source(struct drain_source *source, const struct drain_turn *turn, const struct directory *from,
                        int shard, struct error *err)
 {
     const struct staged_save *save = &turn->save->staged.save;
     char name[FILE_NAME_SIZE];
 
-    *source = (struct shard_source){.fd = -1};
+    *source = (struct drain_source){.fd = -1};
     name_shard(name, SHARD_PART, shard, save->shards);
     source->text = file_read(from, name, MANIFEST_MAX_BYTES, &source->text_bytes, err);
     if (!source->text)
@@ -174,7 +170,7 @@ static int copy_blocks(struct drain_turn *turn, const struct manifest_shard *sha
     return 0;
 }
 
-static int copy_data(struct drain_turn *turn, const struct shard_source *source, const char *name, struct error *err)
+static int copy_data(struct drain_turn *turn, const struct drain_source *source, const char *name, struct error *err)
 {
     const struct manifest_shard *shard = source->part->shard;
     uint64_t bytes = shard->data_offset + shard->layout.data_bytes;
@@ -234,7 +230,7 @@ static int check_place(struct drain_turn *turn, struct error *err)
     return error_set(err, CODE_IO, "%s: was removed while it was written", turn->partial.path);
 }
 
-static int write_shard(struct drain_turn *turn, const struct shard_source *source, int shard, struct error *err)
+static int write_shard(struct drain_turn *turn, const struct drain_source *source, int shard, struct error *err)
 {
     char name[FILE_NAME_SIZE], part[FILE_NAME_SIZE];
     int result = DRAIN_AGAIN;
@@ -301,7 +297,7 @@ static int drop_copy(struct drain_turn *turn, const struct directory *from, int 
 
 static int drain_shard(struct drain_turn *turn, const struct directory *from, int shard, struct error *err)
 {
-    struct shard_source source;
+    struct drain_source source;
     int result = open_source(&source, turn, from, shard, err);
 
     if (result == 0) {
@@ -344,11 +340,8 @@ static int drain_item(void *arg, int worker, size_t item, struct error *err)
     int result = drain_shard(queue->turn, queue->from, queue->shards[item], err);
 
     (void)worker;
-    if (result != 0) { /* the other threads stop in keep_pace */
-        pthread_mutex_lock(&queue->turn->drainer->mutex);
-        queue->turn->abort = true;
-        pthread_mutex_unlock(&queue->turn->drainer->mutex);
-    }
+    if (result != 0)
+        queue->turn->abort = true; /* the other threads stop in keep_pace */
     return result;
 }
 

@@ -12,17 +12,8 @@ struct ckpt {
     struct manifest *manifest;
     struct piece_index index;
     const struct ckpt_tensor **by_name; /* [ntensors], sorted */
-    atomic_bool *checked;               /* [shards] checkpoint_open_shard found size and header right */
+    atomic_bool *checked;               /* [shards] size and header were found right */
 };
-
-/*
- * Open a shard's file for reading. Checks its size against the manifest and, the first time, its header. Any thread may
- * call it. Returns the descriptor.
- */
-int checkpoint_open_shard(const struct ckpt *ckpt, int shard, struct error *err);
-
-/* Check the sizes and headers of all shards that were not checked before. */
-int checkpoint_check_shards(struct ckpt *ckpt, struct error *err);
 
 /* The checkpoint's tensor of that name, or NULL. Its index is its distance from manifest->tensors. */
 const struct ckpt_tensor *checkpoint_find(const struct ckpt *ckpt, const char *name);
@@ -34,7 +25,7 @@ int checkpoint_find_kind(const struct ckpt *ckpt, const char *kind);
 int checkpoint_read_pieces(struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, const char *kind,
                            const struct ckpt_piece *pieces, size_t npieces, float *to, struct error *err);
 
-/* ---- blocks (block_reader.c) ------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /*
  * Reads blocks of a checkpoint's shards on several threads, and verifies each against its checksum.

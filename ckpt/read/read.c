@@ -33,7 +33,7 @@ struct reading {
     size_t nalone;
 };
 
-static int check_tensors(const struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, struct error *err)
+static int match_tensors(const struct ckpt *ckpt, const struct ckpt_tensor *tensors, size_t ntensors, struct error *err)
 {
     if (ntensors != ckpt->manifest->ntensors)
         return error_set(err, CODE_DATA, "%s: has %zu tensors, the model has %zu", ckpt->directory.path,
@@ -459,7 +459,7 @@ int ckpt_read_together(struct ckpt *ckpt, const struct ckpt_node *node, const st
     struct reading reading = {.ckpt = ckpt, .reader = block_reader_create(ckpt, READ_THREADS, err)};
     int result = -1;
 
-    if (reading.reader && check_tensors(ckpt, tensors, ntensors, err) == 0)
+    if (reading.reader && match_tensors(ckpt, tensors, ntensors, err) == 0)
         result = make_plan(&reading, tensors, ntensors, kinds, nkinds, pieces, npieces, targets, err);
     if (node && node->ranks > 1) {
         result = node->agree(node->arg, result, err);

@@ -114,8 +114,9 @@ struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struc
         ckpt_stage_destroy(stage);
         return NULL;
     }
-    if (status_read(stage->status, &stage->directory, NULL) == 0)
-        stage->seen = status_serial(stage->status);
+    status_read(stage->status, &stage->directory, NULL);
+    for (size_t i = 0; i < stage->status->count; i++)
+        stage->seen = stage->status->saves[i].serial > stage->seen ? stage->status->saves[i].serial : stage->seen;
     return stage;
 }
 

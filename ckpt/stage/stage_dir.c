@@ -454,16 +454,6 @@ struct ckpt_save_status *status_find(struct status *status, uint64_t step, const
     return NULL;
 }
 
-uint64_t status_serial(const struct status *status)
-{
-    uint64_t greatest = 0;
-
-    for (size_t i = 0; i < status->count; i++)
-        if (status->saves[i].serial > greatest)
-            greatest = status->saves[i].serial;
-    return greatest;
-}
-
 void status_begin(struct ckpt_save_status *status, const struct staged_save *save)
 {
     *status = (struct ckpt_save_status){.step = save->step, .started = save->started};

@@ -137,7 +137,7 @@ enum ckpt_save_state status_of(const struct contents *contents, int local);
 /* As JSON, or NULL. */
 json_t *status_json(const struct status *status);
 
-/* A missing file is an empty status: 0. */
+/* A missing file is an empty status: 0. After a failure the status is empty, too. */
 int status_read(struct status *status, const struct directory *stage, struct error *err);
 int status_write(const struct status *status, const struct directory *stage, struct error *err);
 
@@ -147,13 +147,10 @@ struct ckpt_save_status *status_find(struct status *status, uint64_t step, const
 /* A save that begins. */
 void status_begin(struct ckpt_save_status *status, const struct staged_save *save);
 
-/* The greatest serial. */
-uint64_t status_serial(const struct status *status);
-
 /* The drainer's status and, from the directories, the saves that it has not seen yet. For people. */
 int status_gather(struct status *status, const struct directory *stage, struct error *err);
 
-/* ---- an open stage (struct ckpt_stage): for stage.c and stage_shard.c ---------------------------------------------- */
+/* ---- an open stage, for stage.c and stage_shard.c ---------------------------------------------------------------- */
 
 #define STAGE_SLOTS_MAPPED 16
 #define SLOT_NAME_SIZE     (FILE_NAME_SIZE + 64)

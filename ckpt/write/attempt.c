@@ -11,15 +11,6 @@
 
 #include "ckpt/format/manifest.h"
 
-int attempt_open_parent(struct directory *parent, const char *dir, const char *attempt, struct error *err)
-{
-    if (name_is_attempt(attempt))
-        return directory_open(parent, NULL, dir, err);
-    errno = EINVAL;
-    return error_set(err, CODE_INTERNAL, "attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
-                     attempt ? attempt : "", CKPT_ATTEMPT_SIZE - 1);
-}
-
 int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err)
 {
     struct listing listing = listing_open(parent);

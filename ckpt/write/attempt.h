@@ -21,9 +21,6 @@ struct attempt {
     bool abandoned; /* only the marker is left */
 };
 
-/* Check an attempt's name (CODE_INTERNAL), and open a directory of checkpoints; errno is ENOENT if there is none. */
-int attempt_open_parent(struct directory *parent, const char *dir, const char *attempt, struct error *err);
-
 /* All attempts in a directory of checkpoints, markers included, in no order, malloc'ed. */
 int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err);
 

@@ -379,12 +379,22 @@ static int commit_step(const struct directory *parent, uint64_t step, const char
     return result;
 }
 
+/* Checks the attempt's name (CODE_INTERNAL), too. errno is ENOENT if there is no such directory. */
+static int open_parent(struct directory *parent, const char *dir, const char *attempt, struct error *err)
+{
+    if (name_is_attempt(attempt))
+        return directory_open(parent, NULL, dir, err);
+    errno = EINVAL;
+    return error_set(err, CODE_INTERNAL, "attempt \"%s\": must be 1 to %d letters, digits, '.', '_' and '-'",
+                     attempt ? attempt : "", CKPT_ATTEMPT_SIZE - 1);
+}
+
 int ckpt_commit(const char *dir, uint64_t step, const char *attempt, struct error *err)
 {
     struct directory parent;
     int result;
 
-    if (attempt_open_parent(&parent, dir, attempt, err) < 0)
+    if (open_parent(&parent, dir, attempt, err) < 0)
         return errno == ENOENT ? 0 : -1;
     result = commit_step(&parent, step, attempt, err);
     directory_close(&parent);
@@ -397,7 +407,7 @@ int ckpt_remove_attempt(const char *dir, uint64_t step, const char *attempt, str
     struct directory parent;
     int result;
 
-    if (attempt_open_parent(&parent, dir, attempt, err) < 0)
+    if (open_parent(&parent, dir, attempt, err) < 0)
         return errno == ENOENT ? 0 : -1;
     name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
     result = file_exists(&parent, name) ? file_trash(&parent, name, err) : 0;
