@@ -48,19 +48,8 @@ static struct ckpt_progress present_state(const struct engine *e)
                                   .zero = e->job->parallel.zero};
 }
 
-/*
- * Copies the progress to *snapshot. If the state is in memory of the device's own, begins to copy it to the host and
- * returns true. The copy overlaps the next step; after that, *snapshot is passed to create_shard. If the state is in
- * host memory (a CPU, or an offloaded optimizer), copies nothing and returns false.
- */
-static bool begin_snapshot(struct engine *e, struct ckpt_progress *snapshot)
-{
-    *snapshot = present_state(e);
-    return zero_snapshot(e->zero);
-}
-
-/* `snapshot`: from begin_snapshot, whose transfer this waits for; NULL: the present state. Collective. destroy_shard
- * comes also after a failure. */
+/* `snapshot`: of s->snapshot, whose transfer to the host this waits for; NULL: the present state. Collective.
+ * destroy_shard comes also after a failure. */
 static int create_shard(struct engine *e, const struct ckpt_progress *snapshot, struct shard_save *own,
                         struct error *err)
 {
@@ -472,7 +461,9 @@ int saver_step(struct saver *s, struct error *err)
     s->due = false;
     if (is_step_saved(s)) /* by save_present_instead */
         return 0;
-    s->has_snapshot = begin_snapshot(s->engine, &s->snapshot);
+    /* If the state is in memory of the device's own: the copy to the host begins, and overlaps the next step. */
+    s->snapshot = present_state(s->engine);
+    s->has_snapshot = zero_snapshot(s->engine->zero);
     return s->has_snapshot ? 0 : tolerate_failure(s, save_now(s, err), err);
 }
 

@@ -16,7 +16,7 @@
  * Training waits while the state is copied into the stage, because a step changes it. On a device whose state must be
  * copied to the host anyway, training continues meanwhile:
  *
- *     step k ends       a snapshot of the state is taken (begin_snapshot): its transfer to the host begins
+ *     step k ends       a snapshot of the state is taken (zero_snapshot): its transfer to the host begins
  *     step k+1 ends     waits for the rest of the transfer; a thread begins to copy it into the stage
  *     step k+2 ... end  tests whether all ranks have finished their copies; if so, the save is staged
  *

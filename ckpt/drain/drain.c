@@ -80,12 +80,12 @@ void drainer_write_status(struct drainer *drainer, bool now)
     if (!now && clock - drainer->status_written < STATUS_EVERY)
         return;
     drainer->status_written = clock;
-    drainer->status->updated = clock_realtime();
-    drainer->status->count = drainer->ended;
-    for (int i = 0; i < DRAIN_SAVES && drainer->status->count < STATUS_MOST; i++)
+    drainer->status.updated = clock_realtime();
+    drainer->status.count = drainer->ended;
+    for (int i = 0; i < DRAIN_SAVES && drainer->status.count < STATUS_MOST; i++)
         if (drainer->shared->saves[i].staged.name[0])
-            drainer->status->saves[drainer->status->count++] = drainer->shared->saves[i].status;
-    status_write(drainer->status, &drainer->stage, NULL);
+            drainer->status.saves[drainer->status.count++] = drainer->shared->saves[i].status;
+    status_write(&drainer->status, &drainer->stage, NULL);
 }
 
 /* When the drainer ends first: the steps of the saves that are left, and the reason. */
@@ -421,7 +421,7 @@ static bool open_to_drain(struct drainer *drainer, const char *stage_dir, int *r
 /* What an earlier drainer wrote of the saves that had ended. It was for information; the directories are the state. */
 static void begin_status(struct drainer *drainer)
 {
-    struct status *status = drainer->status;
+    struct status *status = &drainer->status;
 
     file_empty_trash(&drainer->stage); /* slots that it holds cannot be used */
     status_read(status, &drainer->stage, NULL);
@@ -438,9 +438,7 @@ static void destroy_drainer(struct drainer *drainer)
     if (drainer->lock >= 0)
         close(drainer->lock);
     directory_close(&drainer->stage);
-    if (drainer->shared)
-        munmap(drainer->shared, sizeof *drainer->shared);
-    free(drainer->status);
+    munmap(drainer->shared, sizeof *drainer->shared);
     free(drainer);
 }
 
@@ -451,12 +449,9 @@ static struct drainer *create_drainer(const struct ckpt_drain_options *options)
     if (!drainer)
         return NULL;
     drainer->lock = drainer->stage.fd = -1;
-    drainer->status = calloc(1, sizeof *drainer->status);
     drainer->shared = mmap(NULL, sizeof *drainer->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (drainer->shared == MAP_FAILED)
-        drainer->shared = NULL;
-    if (!drainer->status || !drainer->shared) {
-        destroy_drainer(drainer);
+    if (drainer->shared == MAP_FAILED) {
+        free(drainer);
         return NULL;
     }
     drainer->options = *options;

@@ -103,7 +103,7 @@ struct drainer {
     bool progress;            /* a save ended */
     enum ckpt_drained result; /* of all passes: DAMAGED or OTHERS if a save ended so */
     bool more;                /* the stage has more saves than staged_list gives, and that was logged */
-    struct status *status;    /* the saves that have ended, `ended` of them; drainer_write_status appends the others */
+    struct status status;     /* the saves that have ended, `ended` of them; drainer_write_status appends the others */
     size_t ended;
     double status_written;
     struct drain_child child;

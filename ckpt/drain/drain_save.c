@@ -165,7 +165,7 @@ static void remove_save(struct drain_turn *turn)
 static void end_drain(struct drain_turn *turn, enum ckpt_save_state state, const char *reason)
 {
     struct drainer *drainer = turn->drainer;
-    struct ckpt_save_status *ended = drainer->status->saves, *status = &turn->save->status;
+    struct ckpt_save_status *ended = drainer->status.saves, *status = &turn->save->status;
 
     status->state = state;
     status->ended = clock_realtime();

@@ -98,9 +98,8 @@ struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struc
     struct ckpt_stage *stage = calloc(1, sizeof *stage);
     char path[4096];
 
-    if (!stage || !(stage->status = calloc(1, sizeof *stage->status))) {
+    if (!stage) {
         error_errno(err, CODE_IO, "a stage");
-        free(stage);
         return NULL;
     }
     stage->config = *config;
@@ -114,9 +113,9 @@ struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struc
         ckpt_stage_destroy(stage);
         return NULL;
     }
-    status_read(stage->status, &stage->directory, NULL);
-    for (size_t i = 0; i < stage->status->count; i++)
-        stage->seen = stage->status->saves[i].serial > stage->seen ? stage->status->saves[i].serial : stage->seen;
+    status_read(&stage->status, &stage->directory, NULL);
+    for (size_t i = 0; i < stage->status.count; i++)
+        stage->seen = stage->status.saves[i].serial > stage->seen ? stage->status.saves[i].serial : stage->seen;
     return stage;
 }
 
@@ -133,7 +132,6 @@ void ckpt_stage_destroy(struct ckpt_stage *stage)
         stage_unmap(&stage->slots[i]);
     leave_stage(stage);
     free(stage->last_part);
-    free(stage->status);
     free(stage);
 }
 
@@ -193,7 +191,7 @@ static int read_status(struct ckpt_stage *stage, struct error *err)
         (info.st_ino == stage->status_inode && info.st_mtim.tv_sec == stage->status_time.tv_sec &&
          info.st_mtim.tv_nsec == stage->status_time.tv_nsec))
         return 0;
-    if (status_read(stage->status, &stage->directory, err) < 0)
+    if (status_read(&stage->status, &stage->directory, err) < 0)
         return -1;
     stage->status_inode = info.st_ino;
     stage->status_time = info.st_mtim;
@@ -206,8 +204,8 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_save_status *ended, st
 
     if (read_status(stage, err) < 0)
         return -1;
-    for (size_t i = 0; i < stage->status->count; i++) {
-        const struct ckpt_save_status *one = &stage->status->saves[i];
+    for (size_t i = 0; i < stage->status.count; i++) {
+        const struct ckpt_save_status *one = &stage->status.saves[i];
 
         if (one->serial > stage->seen && (!next || one->serial < next->serial))
             next = one;
@@ -225,8 +223,8 @@ bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_save_status *
 
     if (read_status(stage, NULL) < 0)
         return false;
-    for (size_t i = 0; i < stage->status->count; i++) {
-        const struct ckpt_save_status *one = &stage->status->saves[i];
+    for (size_t i = 0; i < stage->status.count; i++) {
+        const struct ckpt_save_status *one = &stage->status.saves[i];
 
         if (one->state == CKPT_DRAINING && !one->reason[0])
             return false; /* this one is getting on, whatever another waits for */
@@ -245,8 +243,8 @@ bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failin
 
     if (read_status(stage, NULL) < 0)
         return false;
-    for (size_t i = 0; i < stage->status->count; i++) {
-        const struct ckpt_save_status *one = &stage->status->saves[i];
+    for (size_t i = 0; i < stage->status.count; i++) {
+        const struct ckpt_save_status *one = &stage->status.saves[i];
 
         if (failing && one->state == CKPT_DRAINING)
             return false;
@@ -271,7 +269,7 @@ double ckpt_stage_updated(const struct ckpt_stage *stage)
 
 int ckpt_stage_drainer(struct ckpt_stage *stage)
 {
-    return read_status(stage, NULL) < 0 ? 0 : stage->status->pid;
+    return read_status(stage, NULL) < 0 ? 0 : stage->status.pid;
 }
 
 bool ckpt_stage_is_empty(struct ckpt_stage *stage)
@@ -284,7 +282,7 @@ bool ckpt_stage_is_empty(struct ckpt_stage *stage)
         return false;
     read_status(stage, NULL);
     for (size_t i = 0; i < count; i++) {
-        entry = status_find(stage->status, attempts[i].step, attempts[i].attempt);
+        entry = status_find(&stage->status, attempts[i].step, attempts[i].attempt);
         left += !entry || entry->state != CKPT_UNKNOWN;
     }
     free(attempts);

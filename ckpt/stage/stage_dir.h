@@ -180,8 +180,8 @@ struct ckpt_stage {
     struct staged_save borrowed_save;
     int borrowed_shard;
 
-    struct status *status; /* as last read */
-    uint64_t seen;         /* the greatest serial that was reported, or existed at the beginning */
+    struct status status; /* as last read */
+    uint64_t seen;        /* the greatest serial that was reported, or existed at the beginning */
     struct timespec status_time;
     uint64_t status_inode;
 };

@@ -291,11 +291,14 @@ static size_t find_run(const struct shard_copy *copy, uint64_t offset)
     return low;
 }
 
-static void copy_block(const struct shard_copy *copy, uint64_t block)
+static int copy_block(void *arg, int worker, size_t block, struct error *err)
 {
+    const struct shard_copy *copy = arg;
     uint64_t at = block * SHARD_BLOCK, end = at + shard_block_bytes(copy->layout, block);
     uint32_t crc = 0;
 
+    (void)worker;
+    (void)err;
     for (size_t s = find_run(copy, at); at < end; s++) {
         uint64_t stop = copy->runs[s + 1].offset < end ? copy->runs[s + 1].offset : end;
         const unsigned char *source = copy->runs[s].source;
@@ -308,13 +311,6 @@ static void copy_block(const struct shard_copy *copy, uint64_t block)
         at = stop;
     }
     copy->crcs[block] = crc;
-}
-
-static int copy_item(void *copy, int worker, size_t block, struct error *err)
-{
-    (void)worker;
-    (void)err;
-    copy_block(copy, block);
     return 0;
 }
 
@@ -328,7 +324,7 @@ static int fill_file(const struct ckpt_stage *stage, const struct ckpt_save *sav
     if (list_runs(&copy, save, err) < 0)
         return -1;
     memcpy(to, header, shard->data_offset);
-    workers_run(stage->config.threads, shard->layout.blocks, copy_item, &copy, NULL);
+    workers_run(stage->config.threads, shard->layout.blocks, copy_block, &copy, NULL);
     free(copy.runs);
     return 0;
 }
