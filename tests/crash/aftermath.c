@@ -1,17 +1,11 @@
 #include "tests/crash/aftermath.h"
+#include "tests/cmocka_test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <spawn.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 void aftermath_create(struct aftermath *aftermath, const struct plan *plan)
 {

@@ -1,15 +1,8 @@
 /* replay.c - reading a log, and deciding what of it survives. replay_build.c makes the files. */
 #include "tests/crash/replay_log.h"
 
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct object *object_create(struct replay *replay, uint64_t inode, bool directory)
 {

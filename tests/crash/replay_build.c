@@ -1,16 +1,10 @@
 /* replay_build.c - files and directories out of the changes that survive. */
 #include "tests/crash/replay_log.h"
 
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static void set_length(struct object *object, uint64_t length)
 {

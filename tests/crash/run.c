@@ -1,16 +1,9 @@
 #include "tests/crash/run.h"
+#include "tests/cmocka_test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 const char *built(char path[512], const char *name)
 {

@@ -4,19 +4,13 @@
  * wanted, or has committed; what was committed before is never harmed, and the next save succeeds. A drain that fails
  * keeps what is staged, and the next drain commits it.
  */
+#include "tests/cmocka_test.h"
 #include "tests/crash/aftermath.h"
 #include "tests/crash/run.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const struct plan plan = {2, 31, false, 2};
 
@@ -156,13 +150,11 @@ static void every_call_fails(bool staged)
 
 static void every_call_of_a_save_fails(void **state)
 {
-    (void)state;
     every_call_fails(false);
 }
 
 static void every_call_of_a_drain_fails(void **state)
 {
-    (void)state;
     every_call_fails(true);
 }
 
@@ -203,7 +195,6 @@ static void every_look_at_the_stage_fails(void **state)
     static const char *const calls[] = {"look", "read", "list", "stat"};
     struct aftermath aftermath;
 
-    (void)state;
     aftermath_create(&aftermath, &plan);
     for (size_t c = 0; c < sizeof calls / sizeof *calls; c++)
         for (int n = 1; one_stage_error(calls[c], n, &aftermath); n++)

@@ -3,20 +3,14 @@
  * all of them. Whatever is left: what was committed is whole, nothing torn is taken for a checkpoint, and the next
  * saves succeed and leave nothing lying about.
  */
+#include "tests/cmocka_test.h"
 #include "tests/crash/aftermath.h"
 #include "tests/crash/run.h"
 #include "tests/crash/trace.h"
 
 #include <glob.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MAX_WORDS 16
 #define SAMPLE    120 /* kills of each story, if not all */

@@ -3,21 +3,15 @@
  * while one keeps a copy of the other's shard. What was whole stays whole, nothing half-made is taken for a checkpoint,
  * and the same command, or the next save, succeeds and leaves nothing behind.
  */
+#include "tests/cmocka_test.h"
 #include "tests/crash/aftermath.h"
 #include "tests/crash/run.h"
 #include "tests/crash/trace.h"
 #include "tests/unit/test_ckpt_model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MAX_WORDS 14
 #define SAMPLE    16 /* kills of each story, if not all */

@@ -3,20 +3,14 @@
  * at any moment (replay.h). In each: what was committed is whole, nothing torn is taken for a checkpoint, and the next
  * saves succeed. Then the same with an fsync that does nothing, of any kind: the same look must find losses.
  */
+#include "tests/cmocka_test.h"
 #include "tests/crash/aftermath.h"
 #include "tests/crash/replay.h"
 #include "tests/crash/run.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MAX_STEPS 6
 

@@ -1,7 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "tests/cuda/emulated_device.h"
 #include "tests/cuda/emulator_seed.h"
@@ -134,7 +133,6 @@ static void test_norm_widths(void **state)
 {
     static const int widths[] = {1, 255, 512, 768, 1000, 1024, 1032, 2560, 4096, 8192, 8203, 12301, 14336};
 
-    (void)state;
     open_devices();
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
@@ -148,7 +146,6 @@ static void test_row_too_wide(void **state)
 {
     struct error err = {0};
 
-    (void)state;
     open_devices();
     device_kernels(gpu)->layernorm_forward(gpu, &(struct layernorm){.rows = 1, .cols = 16385});
     assert_int_equal(device_status(gpu, &err), -1);
@@ -180,7 +177,6 @@ static void test_columns(void **state)
 {
     static const int rows[] = {0, 1, 31, 33, 700}, widths[] = {1, 8, 257, 776};
 
-    (void)state;
     open_devices();
     for (int i = 0; i < 20; i++)
         check_columns((enum dtype)(i % 3), rows[i % 5], widths[i / 5], i % 2);
@@ -221,7 +217,6 @@ static void test_embedding(void **state)
 {
     static const int rows[] = {1, 32, 33, 300, 1000};
 
-    (void)state;
     open_devices();
     for (int i = 0; i < 15; i++)
         check_embedding((enum dtype)(i % 3), rows[i % 5], i % 2 ? 40 : 13, i / 5);
@@ -254,7 +249,6 @@ static void test_squares(void **state)
 {
     static const size_t counts[] = {1, 15, 16, 17, 4095, 4096, 4097, 40000, 300001, 8400001};
 
-    (void)state;
     open_devices();
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         check_squares(counts[i]);
@@ -299,7 +293,6 @@ static void test_adamw(void **state)
     static const char *const isas[] = {"baseline", "avx2", "avx512"};
     const size_t count = 5003;
 
-    (void)state;
     for (int i = 0; i < 9; i++) {
         struct device *host = make_device(isas[i / 3], 1);
         float *want;
@@ -363,7 +356,6 @@ static void check_loss(enum dtype dtype, int rows, int vocab, int stride)
 
 static void test_loss(void **state)
 {
-    (void)state;
     open_devices();
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
         check_loss((enum dtype)dtype, 4, 5003, 5120);

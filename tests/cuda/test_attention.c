@@ -1,8 +1,6 @@
 #include "tests/kernels/attention_case.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kernels/cuda/cuda.h"
 #include "tests/cuda/emulated_device.h"
@@ -81,14 +79,12 @@ static void check_sizes(const int list[SIZES], struct attention_case x)
 
 static void test_whole(void **state)
 {
-    (void)state;
     check_sizes(sizes, (struct attention_case){.batch = 1, .seq = 150, .heads = 1});
     check_sizes(padded, (struct attention_case){.batch = 1, .seq = 70, .heads = 2});
 }
 
 static void test_causal(void **state)
 {
-    (void)state;
     check_sizes(sizes, (struct attention_case){.batch = 1, .seq = 70, .heads = 2, .causal = true});
     check_sizes(padded, (struct attention_case){.batch = 1, .seq = 150, .heads = 1, .causal = true});
 }
@@ -99,7 +95,6 @@ static void test_climbing(void **state)
 {
     static const double steps[] = {1.0 / 256, 1.0 / 128, 1.0 / 16, -1.0 / 64};
 
-    (void)state;
     for (size_t step = 0; step < sizeof steps / sizeof *steps; step++)
         for (size_t i = step; i < SIZES; i += sizeof steps / sizeof *steps) {
             static const int32_t lengths[] = {201};
@@ -129,14 +124,12 @@ static void test_lengths(void **state)
 {
     static const int32_t lengths[] = {51, 0, 1000};
 
-    (void)state;
     check_sizes(padded, (struct attention_case){.batch = 3, .seq = 70, .heads = 1, .lengths = lengths});
     check_sizes(sizes, (struct attention_case){.batch = 3, .seq = 70, .heads = 1, .lengths = lengths, .causal = true});
 }
 
 static void test_short(void **state)
 {
-    (void)state;
     for (int seq = 1; seq < 20; seq += 7)
         check_sizes(seq == 8 ? padded : sizes,
                     (struct attention_case){.batch = 2, .seq = seq, .heads = 1, .causal = true});
@@ -146,7 +139,6 @@ static void test_dropout(void **state)
 {
     static const int32_t lengths[] = {130, 29};
 
-    (void)state;
     check_sizes(
         sizes,
         (struct attention_case){
@@ -164,7 +156,6 @@ static void test_document_starts(void **state)
 {
     int32_t starts[150];
 
-    (void)state;
     for (int i = 0; i < 150; i++)
         starts[i] = i < 80 ? 0 : i < 81 ? 80 : i < 95 ? 81 : 95;
     check_sizes(sizes,
@@ -203,7 +194,6 @@ static void check_random(int head_size, const uint32_t random[4])
 /* A dozen of the sizes from 2 to 256, others for each seed. */
 static void test_any_size(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < 12; i++) {
         uint32_t counter[4] = {i}, key[2] = {(uint32_t)SEED, (uint32_t)(SEED >> 32)}, random[8];
 
@@ -220,7 +210,6 @@ static void test_plain(void **state)
     static const int32_t lengths[] = {40, 0};
     static const int plain_sizes[] = {7, 64, 256};
 
-    (void)state;
     for (size_t i = 0; i < 3; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
             struct attention_case x = {.batch = 2, .seq = 43, .heads = 2, .head_size = plain_sizes[i]};
@@ -238,7 +227,6 @@ static void test_plain(void **state)
  * computes. */
 static void test_little_shared_memory(void **state)
 {
-    (void)state;
     shared_limit = 99 << 10;
     for (size_t i = 0; i < SIZES; i++)
         check_case(DTYPE_BF16,
@@ -277,7 +265,6 @@ static void test_cpu(void **state)
 {
     static const int32_t lengths[] = {90, 61};
 
-    (void)state;
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
         check_cpu((enum dtype)dtype, &(struct attention_case){.batch = 2,
                                                               .seq = 88,
@@ -314,7 +301,6 @@ static void check_orders(enum dtype dtype, const struct attention_case *x)
 
 static void test_orders(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < SIZES; i++) {
         struct attention_case x = {.batch = 1, .seq = 136, .heads = 1, .head_size = sizes[i], .causal = true};
 
@@ -332,7 +318,6 @@ static void test_cudnn_is_not_there(void **state)
     struct device *dev = open_device();
     struct error err = {0};
 
-    (void)state;
     assert_int_equal(device_choose_attention(dev, ATTENTION_CUDNN, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_string_equal(err.text, "attention = \"cudnn\": muster was built without cuDNN; take \"auto\" or \"own\"");

@@ -1,16 +1,9 @@
 #include "config.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "kernels/cuda/cudnn_graph.h"
+#include "tests/cmocka_test.h"
 
 /*
  * Without a GPU, a plan goes as far as to be compiled for one that is described to cuDNN; then it would be loaded, and
@@ -39,7 +32,6 @@ static int load(void **state)
     struct error err = {0};
     void *driver = NULL, *library = NULL;
 
-    (void)state;
     for (size_t i = 0; i < 3 && !driver; i++)
         driver = dlopen(stubs[i], RTLD_NOW | RTLD_GLOBAL);
     for (size_t i = 0; i < 2 && !library; i++)
@@ -77,7 +69,6 @@ static struct attention_call call_of(int head_size, bool causal, enum dtype dtyp
 
 static void test_recognised(void **state)
 {
-    (void)state;
     if (!cudnn.cudnnGetVersion)
         skip();
     for (int size = 64; size <= 128; size += 64)
@@ -93,7 +84,6 @@ static void test_refused(void **state)
 {
     struct attention_call call = call_of(60, true, DTYPE_BF16);
 
-    (void)state;
     if (!cudnn.cudnnGetVersion)
         skip();
     assert_false(recognised(FORWARD, &call));

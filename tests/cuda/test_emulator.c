@@ -1,11 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
+#include "tests/cmocka_test.h"
 #include "tests/cuda/emulated_device.h"
 #include "tests/cuda/emulator_cases.h"
 #include "tests/cuda/emulator_seed.h"
@@ -55,7 +48,6 @@ static int wrong_seeds(bool first_barrier, bool second_barrier)
 
 static void test_missing_barriers_show(void **state)
 {
-    (void)state;
     assert_int_equal(wrong_seeds(true, true), 0);
     assert_true(wrong_seeds(false, true) >= SEEDS - 1);
     assert_true(wrong_seeds(true, false) >= SEEDS / 2);
@@ -66,7 +58,6 @@ static void test_shuffles(void **state)
     struct device *dev = make_device();
     int x[6 * 32];
 
-    (void)state;
     for (uint64_t seed = 0; seed < 3; seed++) {
         memset(x, 0, sizeof x);
         emulator_seed(seed);
@@ -90,7 +81,6 @@ static void test_shared_is_fresh(void **state)
     struct device *dev = make_device();
     int x[3 * 64] = {0};
 
-    (void)state;
     case_shared(dev, x, 3);
     expect_no_failure(dev);
     for (int i = 0; i < 3 * 64; i++)
@@ -103,7 +93,6 @@ static void test_order_of_blocks(void **state)
     struct device *dev = make_device();
     int others = 0;
 
-    (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         int order = 0, again = 0;
 
@@ -138,7 +127,6 @@ static void expect_failure(void (*wrong)(struct device *dev, int *x), const char
 
 static void test_mistakes(void **state)
 {
-    (void)state;
     expect_failure(case_half, "half: block (0, 0, 0): thread 0 waits at __syncthreads, ");
     expect_failure(case_half, "and thread 32 has returned");
     expect_failure(case_two_places, "and thread 32 at __syncthreads, ");

@@ -1,7 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "common/dtype.h"
 #include "tests/cuda/emulated_device.h"
@@ -90,7 +89,6 @@ static void check_product(enum dtype dtype)
 
 static void test_product(void **state)
 {
-    (void)state;
     check_product(DTYPE_BF16);
     check_product(DTYPE_F16);
 }
@@ -118,7 +116,6 @@ static void check_ldmatrix(bool transposed)
 
 static void test_ldmatrix(void **state)
 {
-    (void)state;
     check_ldmatrix(false);
     check_ldmatrix(true);
 }
@@ -135,7 +132,6 @@ static void test_copy(void **state)
     static struct mma_copies x;
     struct device *dev = open_device();
 
-    (void)state;
     x.limit = 29;
     for (uint32_t i = 0; i < 256; i++)
         x.from[i / 128][i / 4 % 32][i % 4] = i + 1;
@@ -157,7 +153,6 @@ static void test_pack(void **state)
     static const float some[][2] = {{1.0f, -2.5f}, {1.00390625f, 3.14159274f}, {INFINITY, 0}, {6e-8f, -70000.0f}};
     struct device *dev = open_device();
 
-    (void)state;
     for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++)
         for (int i = 0; i < 4; i++) {
             uint32_t packed = 0;

@@ -2,14 +2,7 @@
  * test_nccl.c - comm_nccl.c on one GPU: NCCL refuses two ranks there, so each group is of one, whose sums are its own
  * data. What it shows is that NCCL is called as it wants to be, in the order of the streams, and is aborted.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
+#include "tests/cmocka_test.h"
 #include "trainer/comm/comm_nccl.h"
 
 #ifndef TEST_SIZE /* elements; another where a GPU is emulated */
@@ -36,7 +29,6 @@ static int done(int result)
 /* A machine without a GPU or without NCCL is no failure; all else is. */
 static int open_all(void **state)
 {
-    (void)state;
     dev = device_create("cuda", 0, &err);
     if (!dev || comm_nccl_load(&err) < 0)
         return err.code == CODE_CONFIG ? 0 : done(-1);
@@ -59,7 +51,6 @@ static int open_all(void **state)
 
 static int close_all(void **state)
 {
-    (void)state;
     for (int i = 0; i < GROUPS; i++)
         comm_destroy(groups[i]);
     comm_nccl_root_destroy(root);
@@ -118,7 +109,6 @@ static int reduce_scatter(struct comm *group, enum dtype dtype, void *to, const 
 /* A collective begins when what was enqueued before it is done; what is enqueued after its wait comes after it. */
 static void test_reduce_scatter(void **state)
 {
-    (void)state;
     need_nccl();
     for (int round = 1; round <= 4; round++) {
         size_t stride = round % 2 ? COUNT : STRIDE;
@@ -135,7 +125,6 @@ static void test_reduce_scatter(void **state)
 
 static void test_in_place(void **state)
 {
-    (void)state;
     need_nccl();
     slowly_fill(3);
     assert_int_equal(done(comm_all_reduce(groups[0], DTYPE_F32, send, COUNT, NULL, &err)), 0);
@@ -151,7 +140,6 @@ static void test_types(void **state)
 {
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16};
 
-    (void)state;
     need_nccl();
     for (int i = 0; i < 2; i++) {
         slowly_fill(2);
@@ -169,7 +157,6 @@ static void test_abandon(void **state)
     struct comm_request *requests[GROUPS];
     struct error why = {.code = CODE_PEER, .text = "another rank is gone"};
 
-    (void)state;
     need_nccl();
     slowly_fill(1);
     for (int i = 0; i < GROUPS; i++) {

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "kernels/cuda/cuda.h"
+#include "tests/cmocka_test.h"
 #include "tests/cuda/emulated_device.h"
 
 /* The formulas of workspace.h are what the operations ask for, and kernels_workspace_bytes is the most of them. */
@@ -15,14 +9,12 @@ static struct error err;
 
 static int open_device(void **state)
 {
-    (void)state;
     dev = device_open(&backend_cuda_emulated, 0, 1, &err);
     return dev ? 0 : -1;
 }
 
 static int close_device(void **state)
 {
-    (void)state;
     device_destroy(dev);
     return 0;
 }
@@ -49,7 +41,6 @@ static void test_columns(void **state)
 {
     static const int sizes[][2] = {{1, 1}, {33, 300}, {1000, 40}, {70, 5000}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int rows = sizes[i][0], cols = sizes[i][1];
         float *x = zeros((size_t)rows * (size_t)cols * sizeof *x), *sum = zeros(2 * (size_t)cols * sizeof *sum);
@@ -97,7 +88,6 @@ static void check_rows(int rows, int cols)
 
 static void test_rows(void **state)
 {
-    (void)state;
     check_rows(1, 8);
     check_rows(67, 1024);
     check_rows(70, 1032);
@@ -111,7 +101,6 @@ static void test_attention_and_squares(void **state)
     float *lse = zeros(rows * 3 * sizeof *lse), *dqkv = zeros(rows * 3 * hidden * sizeof *dqkv);
     double sum;
 
-    (void)state;
     device_kernels(dev)->attention_backward(dev, &(struct attention){.batch = 2,
                                                                      .seq = 19,
                                                                      .heads = 3,
@@ -155,7 +144,6 @@ static void test_foretold(void **state)
 {
     struct workspace w = sizes_of(DTYPE_BF16);
 
-    (void)state;
     assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB); /* nothing wants more than cuBLASLt */
     w = sizes_of(DTYPE_F32);
     assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB + 16384 * 3072 * sizeof(float)); /* gelu is our own */
@@ -176,7 +164,6 @@ static void test_cudnn(void **state)
     const size_t bytes = 16384 * (size_t)12 * 1024 * 2 + 16384 * 12 * sizeof(float) + 16 * MIB;
     struct workspace w = sizes_of(DTYPE_BF16);
 
-    (void)state;
     w.attention = ATTENTION_CUDNN;
     assert_int_equal(kernels_workspace_bytes(&w), bytes);
     w.attention = ATTENTION_AUTO;
@@ -191,7 +178,6 @@ static void test_cudnn(void **state)
 /* As many samples at a time as need 1 GiB, in parts of about the same size. */
 static void test_cudnn_samples(void **state)
 {
-    (void)state;
     assert_int_equal(cudnn_backward_samples(16, 12, 1024), 16);
     assert_int_equal(cudnn_backward_samples(64, 12, 1024), 32); /* of 24 MiB each */
     assert_int_equal(cudnn_backward_samples(85, 12, 1024), 29);
@@ -206,7 +192,6 @@ static void test_use_cudnn(void **state)
     struct workspace w = sizes_of(DTYPE_F16);
     struct workspace changed;
 
-    (void)state;
     w.attention = ATTENTION_AUTO;
     w.head_size = 128;
     assert_true(kernels_use_cudnn(&w));

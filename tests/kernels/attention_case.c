@@ -1,7 +1,6 @@
 #include "tests/kernels/attention_case.h"
 
 #include <math.h>
-#include <string.h>
 
 struct attention_buffers attention_make(struct device *dev, enum dtype dtype, const struct attention_case *x,
                                         double spread)

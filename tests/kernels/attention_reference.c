@@ -1,8 +1,6 @@
 #include "tests/kernels/attention_reference.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/kernels/harness.h"
 

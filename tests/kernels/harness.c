@@ -2,9 +2,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/philox.h"
 #include "tests/discrete/discrete.h"

@@ -5,14 +5,8 @@
 #ifndef MUSTER_TESTS_KERNELS_HARNESS_H
 #define MUSTER_TESTS_KERNELS_HARNESS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "kernels/device.h"
+#include "tests/cmocka_test.h"
 
 /* The environment's MUSTER_TEST_DEVICE, which all tests then run on instead of CPU devices; NULL if there is none.
  * Where the host cannot touch its memory ("cuda", "cpu-discrete"), the tests are given a mirror of it (mirror.h). */

@@ -1,7 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "common/philox.h"
 

@@ -1,8 +1,6 @@
 #include "tests/kernels/attention_case.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Against the textbook form with whole seq x seq matrices in float64, whose gradient is itself held to differences. */
 
@@ -184,13 +182,11 @@ static void check_everywhere(struct manner how)
 
 static void test_whole(void **state)
 {
-    (void)state;
     check_everywhere((struct manner){.spread = 1});
 }
 
 static void test_causal(void **state)
 {
-    (void)state;
     check_everywhere((struct manner){.causal = true, .spread = 1});
 }
 
@@ -199,7 +195,6 @@ static void test_lengths(void **state)
 {
     static const int32_t lengths[] = {3, 1000};
 
-    (void)state;
     check_everywhere((struct manner){.lengths = lengths, .spread = 1});
     check_everywhere((struct manner){.causal = true, .lengths = lengths, .spread = 1});
 }
@@ -209,7 +204,6 @@ static void test_empty_sample(void **state)
 {
     static const int32_t lengths[] = {0, 2};
 
-    (void)state;
     check_everywhere((struct manner){.lengths = lengths, .spread = 1});
     check_everywhere((struct manner){.causal = true, .lengths = lengths, .spread = 1});
 }
@@ -217,7 +211,6 @@ static void test_empty_sample(void **state)
 /* Scores in the hundreds: exp would overflow without the running maximum. */
 static void test_large_scores(void **state)
 {
-    (void)state;
     check_everywhere((struct manner){.causal = true, .spread = 6});
 }
 
@@ -228,7 +221,6 @@ static void test_dropout(void **state)
 {
     static const int32_t lengths[] = {70, 1000};
 
-    (void)state;
     check_everywhere((struct manner){.causal = true, .spread = 1, .dropout = odd_dropout, .stride = 1000001});
     check_everywhere((struct manner){.lengths = lengths, .spread = 1, .dropout = odd_dropout, .stride = 80000});
 }
@@ -266,7 +258,6 @@ static void test_tensor_cores(void **state)
         {.lengths = lengths, .spread = 1, .dropout = even_dropout, .stride = 8 * 55555},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t j = 0; j < sizeof manners / sizeof *manners; j++) {
             struct shape few = {1, 136, 1, sizes[i].head_size};
@@ -279,7 +270,6 @@ static void test_tensor_cores(void **state)
 
 static void test_mask(void **state)
 {
-    (void)state;
     each_device_and_type(check_mask);
 }
 
@@ -326,7 +316,6 @@ static void check_heads(struct device *dev, enum dtype dtype)
 
 static void test_heads(void **state)
 {
-    (void)state;
     each_device_and_type(check_heads);
 }
 

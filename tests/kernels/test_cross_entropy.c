@@ -1,8 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Rows with and without target, padding columns, and a vocabulary split between ranks as tensor parallelism does. */
 
@@ -171,7 +169,6 @@ static void check_against_float64(struct device *dev, enum dtype dtype)
 
 static void test_against_float64(void **state)
 {
-    (void)state;
     each_device_and_type(check_against_float64);
 }
 
@@ -184,7 +181,6 @@ static void check_large_logits(struct device *dev, enum dtype dtype)
 
 static void test_large_logits(void **state)
 {
-    (void)state;
     each_device_and_type(check_large_logits);
 }
 
@@ -208,7 +204,6 @@ static void check_sure(struct device *dev, enum dtype dtype)
 
 static void test_sure(void **state)
 {
-    (void)state;
     each_device_and_type(check_sure);
 }
 
@@ -280,7 +275,6 @@ static void check_slices(struct device *dev, enum dtype dtype)
 
 static void test_slices(void **state)
 {
-    (void)state;
     each_device_and_type(check_slices);
 }
 

@@ -1,8 +1,6 @@
 #include "tests/kernels/attention_case.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kernels/cuda/cuda.h"
 
@@ -45,7 +43,6 @@ static void test_shapes(void **state)
                                                   {.batch = 1, .seq = 384, .heads = 1, .head_size = 128},
                                                   {.batch = 2, .seq = 256, .heads = 1, .head_size = 96}};
 
-    (void)state;
     for (int i = 0; i < 12; i++) {
         struct attention_case x = cases[i % 3];
 
@@ -63,7 +60,6 @@ static void test_repeated(void **state)
     size_t bytes = b.dqkv.count * dtype_size(DTYPE_BF16);
     void *first = malloc(bytes);
 
-    (void)state;
     attention_forward_on(dev, &x, &b);
     attention_backward_on(dev, &x, &b);
     device_wait(dev);
@@ -100,7 +96,6 @@ static void test_parts_of_a_batch(void **state)
     struct attention_buffers b;
     double *own;
 
-    (void)state;
     if (!other_device() || getenv("MUSTER_TEST_EMULATED"))
         skip();
     assert_int_equal(cudnn_backward_samples(5, 2, 8192), 3);

@@ -1,8 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* The device itself: memory and its count, failures that stick, and the plain operations. */
 
@@ -34,7 +32,6 @@ static void check_memory(struct device *dev)
 
 static void test_memory(void **state)
 {
-    (void)state;
     each_device(check_memory);
 }
 
@@ -43,7 +40,6 @@ static void test_more_memory_than_there_is(void **state)
     struct device *dev = make_device("baseline", 1);
     struct error err = {0};
 
-    (void)state;
     assert_null(device_alloc(dev, MEMORY_HOST, (size_t)1 << 60, &err));
     assert_int_equal(err.code, CODE_IO);
     assert_non_null(strstr(err.text, "GiB of host memory"));
@@ -58,7 +54,6 @@ static void test_failure_sticks(void **state)
     struct error err = {0};
     float *x = random_floats(dev, 4, "x"), *y = poisoned_floats(dev, 4);
 
-    (void)state;
     assert_int_equal(device_status(dev, &err), 0);
     device_kernels(dev)->add(dev, (enum dtype)7, y, x, 4);
     device_kernels(dev)->add(dev, (enum dtype)8, y, x, 4);
@@ -77,7 +72,6 @@ static void test_failure_sticks(void **state)
 /* A test that fails finishes neither its device nor its buffers. */
 static void test_after_a_failed_test(void **state)
 {
-    (void)state;
     poisoned_floats(make_device("baseline", 1), 4);
     finish_device(make_device("baseline", 1));
 }
@@ -100,7 +94,6 @@ static void expect_refused(struct matmul op, const char *reason)
 
 static void test_wrong_products(void **state)
 {
-    (void)state;
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 0}, "k must be 1 or more");
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 4, .lda = 3}, "lda = 3");
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 4, .transpose_b = true, .ldb = 2}, "ldb = 2");
@@ -116,7 +109,6 @@ static void test_wrong_devices(void **state)
     struct error err = {0};
     struct device *dev;
 
-    (void)state;
     unsetenv("MUSTER_ISA");
     assert_null(device_create("tpu", 1, &err));
     assert_int_equal(err.code, CODE_CONFIG);
@@ -144,7 +136,6 @@ static void test_numbered_devices(void **state)
     struct error err = {0};
     struct device *dev;
 
-    (void)state;
     unsetenv("MUSTER_ISA");
     for (int i = 0; i < 6; i++) {
         assert_null(device_create(wrong[i], 1, &err));
@@ -168,7 +159,6 @@ static void test_threads(void **state)
     struct error err = {0};
     struct device *one, *all;
 
-    (void)state;
     setenv("OMP_NUM_THREADS", "3,1", 1);
     one = device_create("cpu", 1, &err);
     all = device_create("cpu", 0, &err);
@@ -199,7 +189,6 @@ static void check_plain(struct device *dev)
 
 static void test_plain(void **state)
 {
-    (void)state;
     each_device(check_plain);
 }
 
@@ -208,7 +197,6 @@ static void test_measure_peak(void **state)
 {
     struct device *dev;
 
-    (void)state;
     if (getenv("MUSTER_TEST_EMULATED")) /* products that take a device a moment take minutes there */
         skip();
     dev = make_device("baseline", 1);
@@ -283,7 +271,6 @@ static void run_step(struct device *dev, const struct workspace *w)
 /* Foretold to the byte, on one device after the other. */
 static void test_workspace(void **state)
 {
-    (void)state;
     for (int i = 0; i < 24; i++) {
         struct device *dev = make_device(i % 2 ? "avx512" : "baseline", 1 + i / 2 % 2);
         struct workspace w = {.dtype = (enum dtype)(i / 4 % 3),

@@ -1,16 +1,9 @@
 /* test_discrete.c - the "cpu-discrete" device (tests/discrete), on which the engine's tests of device memory rely. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/cmocka_test.h"
 #include "tests/discrete/discrete.h"
 
 enum { COUNT = 1000, BYTES = COUNT * sizeof(float) };
@@ -31,7 +24,6 @@ static int open_device(void **state)
 {
     struct error err;
 
-    (void)state;
     dev = device_open(&backend_discrete, 0, 1, &err);
     k = dev ? device_kernels(dev) : NULL;
     return dev ? 0 : -1;
@@ -39,7 +31,6 @@ static int open_device(void **state)
 
 static int close_device(void **state)
 {
-    (void)state;
     device_destroy(dev);
     return 0;
 }
@@ -66,7 +57,6 @@ static void test_host_cannot_touch(void **state)
 {
     float *there = take(MEMORY_DEVICE);
 
-    (void)state;
     assert_false(device_is_host(dev));
     assert_faults(there, false);
     assert_faults(there, true);
@@ -80,7 +70,6 @@ static void test_done_when_waited_for(void **state)
 {
     float *there = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), *back = take(MEMORY_HOST);
 
-    (void)state;
     for (int i = 0; i < COUNT; i++)
         host[i] = (float)i;
     back[7] = -1;
@@ -99,7 +88,6 @@ static void test_transfers(void **state)
     float *there = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), *back = take(MEMORY_HOST);
     uint64_t ticket;
 
-    (void)state;
     host[0] = 5;
     k->copy(dev, there, host, BYTES);
     ticket = device_transfer(dev, back, there, BYTES);
@@ -130,7 +118,6 @@ static void test_freed_too_early(void **state)
     int status;
     pid_t pid;
 
-    (void)state;
     device_transfer_wait(dev, device_transfer(dev, host, there, BYTES));
     device_transfer(dev, host, there, BYTES);
     pid = fork();
@@ -150,7 +137,6 @@ static void test_other_memory_is_refused(void **state)
     float *there = take(MEMORY_DEVICE), *host = take(MEMORY_HOST), stack[1] = {0};
     struct error err;
 
-    (void)state;
     k->copy(dev, there, stack, sizeof stack);
     assert_int_equal(device_status(dev, &err), -1);
     assert_non_null(strstr(err.text, "copy"));
@@ -168,7 +154,6 @@ static void test_workspace_counts(void **state)
     float *there = take(MEMORY_DEVICE);
     double sum = -1;
 
-    (void)state;
     k->zero(dev, there, BYTES);
     k->sum_of_squares(dev, &sum, &(struct squares){there, COUNT}, 1);
     assert_true(sum == 0);

@@ -1,8 +1,5 @@
 #include "tests/kernels/attention_case.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* Attention within documents: against float64, and against the documents alone. */
 
 static const struct {
@@ -88,7 +85,6 @@ static void check_references(struct device *dev, enum dtype dtype)
 
 static void test_references(void **state)
 {
-    (void)state;
     each_device_and_type(check_references);
 }
 
@@ -152,7 +148,6 @@ static void check_alone(struct device *dev, enum dtype dtype)
 
 static void test_alone(void **state)
 {
-    (void)state;
     each_device_and_type(check_alone);
 }
 
@@ -177,7 +172,6 @@ static void check_one(struct device *dev, enum dtype dtype)
 
 static void test_one(void **state)
 {
-    (void)state;
     each_device_and_type(check_one);
 }
 
@@ -205,7 +199,6 @@ static void test_refused(void **state)
 {
     static const int32_t padding[] = {3};
 
-    (void)state;
     check_refused(false, NULL);
     check_refused(true, padding);
 }

@@ -1,7 +1,5 @@
 #include "tests/kernels/harness.h"
 
-#include <string.h>
-
 /* Dropout's mask, element by element, against the words of Philox taken one at a time. */
 
 static const struct philox_stream stream = {0x123456789abcdef0, 0xdeadbeef, 42};
@@ -54,7 +52,6 @@ static void check_mask(struct device *dev, enum dtype dtype)
 
 static void test_mask(void **state)
 {
-    (void)state;
     each_device_and_type(check_mask);
 }
 
@@ -64,7 +61,6 @@ static void test_share(void **state)
     struct dropout dropout = {0.1, stream, 0};
     int kept = 0;
 
-    (void)state;
     for (uint64_t i = 0; i < 100000; i++)
         kept += dropout_keeps(&dropout, i);
     assert_in_range(kept, 90000 - 475, 90000 + 475);
@@ -89,7 +85,6 @@ static void check_rows(struct device *dev, enum dtype dtype)
 
 static void test_rows(void **state)
 {
-    (void)state;
     each_device_and_type(check_rows);
 }
 
@@ -113,7 +108,6 @@ static void check_slices(struct device *dev, enum dtype dtype)
 
 static void test_slices(void **state)
 {
-    (void)state;
     each_device_and_type(check_slices);
 }
 
@@ -132,7 +126,6 @@ static void check_ends(struct device *dev, enum dtype dtype)
 
 static void test_ends(void **state)
 {
-    (void)state;
     each_device_and_type(check_ends);
 }
 

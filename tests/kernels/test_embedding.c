@@ -1,7 +1,5 @@
 #include "tests/kernels/harness.h"
 
-#include <string.h>
-
 /* Token rows, then positions, types and dropout; each backward pass is the transpose of its forward pass. */
 
 #define SEQ     5
@@ -64,7 +62,6 @@ static void check_all_tokens(struct device *dev, enum dtype dtype)
 
 static void test_tokens(void **state)
 {
-    (void)state;
     each_device_and_type(check_all_tokens);
 }
 
@@ -177,7 +174,6 @@ static void check_all_positions(struct device *dev, enum dtype dtype)
 
 static void test_positions(void **state)
 {
-    (void)state;
     each_device_and_type(check_all_positions);
 }
 

@@ -1,7 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* LayerNorm alone and with residual, bias and dropout, its backward pass by formula and by differences, column sums. */
 
@@ -229,7 +228,6 @@ static void check_forward_and_backward(struct device *dev, enum dtype dtype)
 
 static void test_forward_and_backward(void **state)
 {
-    (void)state;
     each_device_and_type(check_forward_and_backward);
 }
 
@@ -265,7 +263,6 @@ static void check_residual(struct device *dev, enum dtype dtype)
 
 static void test_residual(void **state)
 {
-    (void)state;
     each_device_and_type(check_residual);
 }
 
@@ -291,7 +288,6 @@ static void check_bias(struct device *dev, enum dtype dtype)
 
 static void test_bias_backward(void **state)
 {
-    (void)state;
     each_device_and_type(check_bias);
 }
 
@@ -314,7 +310,6 @@ static void check_no_rows(struct device *dev, enum dtype dtype)
 
 static void test_no_rows(void **state)
 {
-    (void)state;
     each_device_and_type(check_no_rows);
 }
 

@@ -1,8 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
@@ -174,7 +172,6 @@ static void check_epilogue(enum epilogue epilogue)
 
 static void test_none(void **state)
 {
-    (void)state;
     check_epilogue(EPILOGUE_NONE);
 }
 
@@ -213,25 +210,21 @@ static void check_sums(struct device *dev, enum dtype dtype)
 
 static void test_sums(void **state)
 {
-    (void)state;
     each_device_and_type(check_sums);
 }
 
 static void test_bias(void **state)
 {
-    (void)state;
     check_epilogue(EPILOGUE_BIAS);
 }
 
 static void test_bias_gelu(void **state)
 {
-    (void)state;
     check_epilogue(EPILOGUE_BIAS_GELU);
 }
 
 static void test_dgelu(void **state)
 {
-    (void)state;
     check_epilogue(EPILOGUE_DGELU);
 }
 
@@ -254,7 +247,6 @@ static void test_widened(void **state)
     struct matmul large = {.m = WIDENED_M + 9, .n = WIDENED_N + 5, .k = WIDENED_K + 3, .dtype = DTYPE_F16};
     struct device *dev;
 
-    (void)state;
     if (other_device()) {
         printf("# a way of CPUs\n");
         skip();
@@ -276,7 +268,6 @@ static void test_copied(void **state)
 {
     struct device *dev;
 
-    (void)state;
     if (other_device()) {
         printf("# a way of CPUs\n");
         skip();
@@ -298,7 +289,6 @@ static void test_copied(void **state)
 
 static void test_copies_fit(void **state)
 {
-    (void)state;
     for (int k = 1; k <= 60000; k += 1 + k / 7)
         for (int n = 1; n <= 60000; n += 1 + n / 9) {
             int columns = workspace_copy_columns(k, n), ld = workspace_copy_ld(columns);
@@ -343,7 +333,6 @@ static void check_extremes(struct device *dev)
 
 static void test_extremes(void **state)
 {
-    (void)state;
     each_device(check_extremes);
 }
 
@@ -368,7 +357,6 @@ static void test_many_shapes(void **state)
 {
     struct device *dev = make_device("baseline", 1);
 
-    (void)state;
     check_many_shapes(dev);
     finish_device(dev);
 }

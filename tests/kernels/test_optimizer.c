@@ -1,7 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <string.h>
 
 /* AdamW and the sum of squares that clips its gradients. */
 
@@ -96,13 +95,11 @@ static void check_copy(struct device *dev, enum dtype dtype)
 
 static void test_copy(void **state)
 {
-    (void)state;
     each_device_and_type(check_copy);
 }
 
 static void test_adamw(void **state)
 {
-    (void)state;
     each_device(check_adamw);
 }
 
@@ -145,7 +142,6 @@ static void check_position(struct device *dev)
 
 static void test_position(void **state)
 {
-    (void)state;
     each_device(check_position);
 }
 
@@ -196,7 +192,6 @@ static void check_arrays(struct device *dev)
 
 static void test_sum_of_squares(void **state)
 {
-    (void)state;
     each_device(check_squares);
     each_device(check_arrays);
 }

@@ -49,7 +49,6 @@ static void check_tanh(struct device *dev, enum dtype dtype)
 
 static void test_tanh(void **state)
 {
-    (void)state;
     each_device_and_type(check_tanh);
 }
 
@@ -81,7 +80,6 @@ static void check_gelu(struct device *dev, enum dtype dtype)
 
 static void test_gelu(void **state)
 {
-    (void)state;
     each_device_and_type(check_gelu);
 }
 
@@ -106,7 +104,6 @@ static void check_sums(struct device *dev, enum dtype dtype)
 
 static void test_sums(void **state)
 {
-    (void)state;
     each_device_and_type(check_sums);
 }
 
@@ -124,7 +121,6 @@ static void check_nan(struct device *dev, enum dtype dtype)
 
 static void test_nan(void **state)
 {
-    (void)state;
     each_device_and_type(check_nan);
 }
 

@@ -1,7 +1,3 @@
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "bench/profile.h"
 #include "tests/discrete/discrete.h"
 #include "tests/kernels/harness.h"
@@ -43,7 +39,6 @@ static void test_counts(void **state)
     struct error err = {0};
     size_t count;
 
-    (void)state;
     for (int i = 0; i < M * K; i++)
         a[i] = 1;
     for (int i = 0; i < K * N; i++)
@@ -84,7 +79,6 @@ static void test_many_kinds(void **state)
     uint64_t calls = 0;
     size_t count;
 
-    (void)state;
     for (int i = 0; i < MOST; i++) {
         char name[PROFILE_NAME];
 
@@ -110,7 +104,6 @@ static void test_every_operation_has_marks(void **state)
     struct kernels marked = profile_operations();
     void *const *operations = (void *const *)(const void *)&marked;
 
-    (void)state;
     for (size_t i = 0; i < sizeof marked / sizeof *operations; i++)
         assert_non_null(operations[i]);
     assert_memory_equal(device_kernels(dev), &marked, sizeof marked);
@@ -127,7 +120,6 @@ static void test_off(void **state)
     struct profile_row row;
     float x = 1;
 
-    (void)state;
     assert_non_null(dev);
     assert_int_equal(profile_start(dev, &err), 0);
     assert_memory_not_equal(device_kernels(dev), &marked, sizeof marked);

@@ -1,7 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <string.h>
 
 /*
  * The same operation again, on buffers at other addresses: the same bits. And, for all but matmul, whose library
@@ -221,7 +220,6 @@ static void check(operation *op, bool across_threads)
 #define TEST(name, across_threads)                                                                                     \
     static void test_##name(void **state)                                                                              \
     {                                                                                                                  \
-        (void)state;                                                                                                   \
         check(do_##name, across_threads);                                                                              \
     }
 

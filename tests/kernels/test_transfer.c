@@ -2,9 +2,6 @@
  * test_transfer.c - device_transfer beside operations that take long: on a GPU, the order of two streams. On the device
  * of MUSTER_TEST_DEVICE, else on "cpu" and on "cpu-discrete", which does everything as late as the rules allow.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/kernels/harness.h"
 
 enum { MOST = 4 << 20, PIECE = 1000, PIECES = 200 };
@@ -159,19 +156,16 @@ static void on_every_device(void (*try)(void))
 
 static void test_order(void **state)
 {
-    (void)state;
     on_every_device(try_order);
 }
 
 static void test_arrival(void **state)
 {
-    (void)state;
     on_every_device(try_arrival);
 }
 
 static void test_halves(void **state)
 {
-    (void)state;
     on_every_device(try_halves);
 }
 

@@ -1,7 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Casts: every 16-bit number widened, and numbers of fp32 near every place where rounding decides, rounded. */
 
@@ -50,7 +49,6 @@ static void each_isa(void (*check)(struct device *dev, enum dtype dtype))
 
 static void test_widening(void **state)
 {
-    (void)state;
     each_isa(check_widening);
 }
 
@@ -77,7 +75,6 @@ static void check_rounding(struct device *dev, enum dtype dtype)
 
 static void test_rounding(void **state)
 {
-    (void)state;
     each_isa(check_rounding);
 }
 
@@ -99,7 +96,6 @@ static void check_same_bits(struct device *dev, enum dtype dtype)
 
 static void test_same_bits(void **state)
 {
-    (void)state;
     each_isa(check_same_bits);
 }
 
@@ -123,7 +119,6 @@ static void check_pairs(struct device *dev, enum dtype from)
 
 static void test_pairs(void **state)
 {
-    (void)state;
     each_device_and_type(check_pairs);
 }
 

@@ -1,14 +1,8 @@
 #include "tests/unit/ckpt_good.h"
+#include "tests/cmocka_test.h"
 #include "ckpt/format/manifest.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static const struct ckpt_tensor tensors[] = {
     {.name = "w", .ndim = 2, .shape = {6, 4}},
@@ -28,7 +22,6 @@ int good_create(void **state)
     float data[2][2][2][12];
     struct error err;
 
-    (void)state;
     scratch_create(good_base, scratch_fast());
     for (size_t i = 0; i < sizeof data / 4; i++)
         (&data[0][0][0][0])[i] = (float)i + 0.5f;
@@ -57,7 +50,6 @@ int good_create(void **state)
 
 int good_destroy(void **state)
 {
-    (void)state;
     scratch_destroy(good_base);
     return 0;
 }

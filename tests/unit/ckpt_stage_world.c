@@ -1,20 +1,14 @@
 #include "tests/unit/ckpt_stage_world.h"
 
 #include <ftw.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/clock.h"
+#include "tests/cmocka_test.h"
 
 void node_create(struct node *node, struct world *world, uint64_t *seed, int shards, bool large)
 {

@@ -1,13 +1,8 @@
-/* data_files.h - files of data sets made by hand, and their samples, for the tests that read them. Included after
- * cmocka.h. */
+/* data_files.h - files of data sets made by hand, and their samples, for the tests that read them. */
 #ifndef MUSTER_TESTS_DATA_FILES_H
 #define MUSTER_TESTS_DATA_FILES_H
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "tests/cmocka_test.h"
 #include "trainer/data/samples.h"
 
 /* Little-endian. */

@@ -1,14 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "tests/cmocka_test.h"
 #include "tests/unit/fabric_machines.h"
 
 /* A port that is up. */

@@ -1,16 +1,9 @@
 #include "tests/unit/machines.h"
 
 #include <limits.h>
-#include <stdarg.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "srun-plugin/node/sysfs.h"
+#include "tests/cmocka_test.h"
 
 static char base[] = "/tmp/muster-machines-XXXXXX";
 static char **names;
@@ -28,7 +21,6 @@ int machines_make(void **state)
 {
     char command[3 * PATH_MAX];
 
-    (void)state;
     assert_non_null(mkdtemp(base));
     names = sysfs_list(fixtures(), "machines");
     assert_non_null(names);
@@ -45,7 +37,6 @@ int machines_remove(void **state)
 {
     char command[PATH_MAX];
 
-    (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", base);
     assert_int_equal(system(command), 0);
     sysfs_list_free(names);

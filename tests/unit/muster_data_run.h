@@ -1,13 +1,11 @@
-/* muster_data_run.h - runs muster-data in a directory of its own, for the tests of the program. Included after
- * cmocka.h. */
+/* muster_data_run.h - runs muster-data in a directory of its own, for the tests of the program. */
 #ifndef MUSTER_TESTS_MUSTER_DATA_RUN_H
 #define MUSTER_TESTS_MUSTER_DATA_RUN_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/cmocka_test.h"
 
 static char program[4096], directory[] = "test_muster_data.XXXXXX";
 
@@ -16,7 +14,6 @@ static inline int enter(void **state)
 {
     char here[3000], *path;
 
-    (void)state;
     snprintf(here, sizeof here, "%s/muster-data", getenv("top_builddir"));
     path = realpath(here, program);
     return path && mkdtemp(directory) && chdir(directory) == 0 ? 0 : -1;
@@ -24,7 +21,6 @@ static inline int enter(void **state)
 
 static inline int leave(void **state)
 {
-    (void)state;
     return chdir("..") == 0 && rmdir(directory) == 0 ? 0 : -1;
 }
 
@@ -33,7 +29,6 @@ static inline int clean(void **state)
 {
     char command[256];
 
-    (void)state;
     snprintf(command, sizeof command, "rm -rf ../%s/*", directory);
     return system(command) == 0 ? 0 : -1;
 }

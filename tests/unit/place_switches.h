@@ -5,17 +5,9 @@
 #ifndef MUSTER_TESTS_PLACE_SWITCHES_H
 #define MUSTER_TESTS_PLACE_SWITCHES_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "plan/place.h"
 #include "srun-plugin/place/order.h"
+#include "tests/cmocka_test.h"
 
 #define RANKS 64 /* of a mesh here, at most */
 

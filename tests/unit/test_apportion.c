@@ -1,13 +1,8 @@
 /* apportion.h: after every prefix each set has its part within one sample, from whichever position it is read. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <stdlib.h>
-#include <cmocka.h>
 
 #include "common/philox.h"
+#include "tests/cmocka_test.h"
 #include "trainer/data/apportion.h"
 
 enum { MOST = 40 };
@@ -62,7 +57,6 @@ static void check_counts(const uint64_t *counts, const double *parts, int count,
 
 static void every_prefix_is_within_one_sample(void **state)
 {
-    (void)state;
     for (int trial = 0; trial < 400; trial++) {
         double parts[MOST];
         int count = draw_parts(parts);
@@ -96,7 +90,6 @@ static void every_prefix_is_within_one_sample(void **state)
 
 static void any_position_is_as_if_read_from_the_start(void **state)
 {
-    (void)state;
     for (int trial = 0; trial < 20; trial++) {
         enum { SAMPLES = 3000 };
         static int sets[SAMPLES];

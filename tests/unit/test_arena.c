@@ -1,14 +1,6 @@
-#include <setjmp.h>
-#include <stdbool.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/philox.h"
 #include "kernels/cuda/arena.h"
+#include "tests/cmocka_test.h"
 
 static size_t take(struct arena *arena, size_t bytes)
 {
@@ -34,7 +26,6 @@ static void test_coalesces(void **state)
     struct arena *arena = arena_create(4096, NULL);
     size_t a = take(arena, 1000), b = take(arena, 1), c = take(arena, 256), d = take(arena, 0);
 
-    (void)state;
     assert_int_equal(arena_extent(arena), d + 256);
     give(arena, a, 1000);
     give(arena, c, 256);
@@ -54,7 +45,6 @@ static void test_smallest_hole(void **state)
     struct arena *arena = arena_create(1 << 20, NULL);
     size_t large = take(arena, 4096), small;
 
-    (void)state;
     take(arena, 256);
     small = take(arena, 1024);
     take(arena, 256);
@@ -71,7 +61,6 @@ static void test_exhausted(void **state)
     struct error err = {0};
     size_t first = take(arena, (size_t)1 << 20), offset = 7;
 
-    (void)state;
     take(arena, (size_t)1 << 20);
     give(arena, first, (size_t)1 << 20);
     assert_int_equal(arena_alloc(arena, (size_t)5 << 19, &offset, &err), -1);
@@ -88,7 +77,6 @@ static void test_wrong_free(void **state)
     struct arena *arena = arena_create(4096, NULL);
     size_t a = take(arena, 512), bytes = 7;
 
-    (void)state;
     assert_int_equal(arena_free(arena, a + 256, &bytes), 0);
     assert_int_equal(arena_free(arena, 1 << 30, &bytes), 0);
     give(arena, a, 512);
@@ -166,7 +154,6 @@ static void test_random(void **state)
     struct philox_stream random = {.seed = 5, .site = philox_site("arena"), .step = 0};
     int refused = 0;
 
-    (void)state;
     w.arena = arena_create(UNITS * ARENA_ALIGNMENT + 100, NULL);
     for (uint64_t i = 0; i < ATTEMPTS; i++) {
         int slot = (int)(philox_u32(random, 3 * i) % SLOTS);

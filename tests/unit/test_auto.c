@@ -1,16 +1,9 @@
 /* parallel.mesh = "auto": what is kept, what is chosen, what is refused; and the text that srun hands to the ranks. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/memory_limit.h"
 #include "plan/auto.h"
+#include "tests/cmocka_test.h"
 
 static char machine[256];
 
@@ -50,7 +43,6 @@ static void applies(void **state)
     struct error err;
     struct job job;
 
-    (void)state;
     write_machine(1e9);
     read_job(&job, "");
     assert_int_equal(choose(&choice, &job, 4, &err), 0);
@@ -69,7 +61,6 @@ static void keeps_what_is_given(void **state)
     struct error err;
     struct job job;
 
-    (void)state;
     write_machine(1e9);
     read_job(&job, "parallel: { tp = 1; pp = 2; zero = 0; recompute = \"full\"; };\n");
     assert_true(job_gives(&job, "parallel.zero") && !job_gives(&job, "parallel.chunks"));
@@ -86,7 +77,6 @@ static void saves_memory(void **state)
     struct error err;
     struct job job;
 
-    (void)state;
     read_job(&job, "parallel: { pp = 1; };\n");
     write_machine(1e9);
     assert_int_equal(choose(&rich, &job, 2, &err), 0);
@@ -108,7 +98,6 @@ static void refuses_a_wrong_machine(void **state)
     struct error err;
     struct job job;
 
-    (void)state;
     read_job(&job, "");
     assert_int_equal(auto_choose(&choice, &job, &(struct auto_start){"/no/such.cfg", 2, 1, 0}, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
@@ -126,7 +115,6 @@ static void hands_over(void **state)
     const char *name, *sets;
     char text[AUTO_SIZE];
 
-    (void)state;
     auto_write(text, "/a b/h100.cfg", &choice);
     assert_string_equal(text, "/a b/h100.cfg parallel.tp=2 parallel.pp=1");
     auto_read(text, &name, &sets);
@@ -141,7 +129,6 @@ static void hands_over(void **state)
 
 static void knows_what_the_job_asked_for(void **state)
 {
-    (void)state;
     unsetenv("SLURM_MEM_PER_NODE");
     unsetenv("SLURM_MEM_PER_CPU");
     assert_int_equal(memory_asked(), 0);

@@ -1,14 +1,5 @@
 /* Batches of both models: what blend_read gives, all of it, and what is done when it fails. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/unit/data_files.h"
 #include "trainer/data/batch.h"
@@ -37,7 +28,6 @@ static void write_set(bool sentences)
 
 static int remove_files(void **state)
 {
-    (void)state;
     unlink(PREFIX ".idx");
     unlink(PREFIX ".bin");
     return 0;
@@ -117,7 +107,6 @@ static void check_batches(enum model_kind kind, bool train)
 
 static void batches_hold_the_samples(void **state)
 {
-    (void)state;
     write_set(true);
     check_batches(MODEL_GPT, true);
     check_batches(MODEL_GPT, false);
@@ -131,7 +120,6 @@ static void a_gpt_does_not_see_sentences(void **state)
     struct batch *batches[2];
     struct error err;
 
-    (void)state;
     for (int sentences = 0; sentences < 2; sentences++) {
         struct blend *source;
 
@@ -156,7 +144,6 @@ static void the_first_bad_sample_is_reported(void **state)
     struct blend *source;
     struct error err;
 
-    (void)state;
     job.model.vocab = 200;
     write_set(true);
     source = blend_create(&job, false, &err);
@@ -194,7 +181,6 @@ static void check_empty(const struct batch *batch, long i)
 
 static void empty_samples_teach_nothing(void **state)
 {
-    (void)state;
     write_set(true);
     for (enum model_kind kind = MODEL_GPT; kind <= MODEL_BERT; kind++) {
         struct job job = job_of(kind);

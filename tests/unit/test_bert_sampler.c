@@ -1,15 +1,6 @@
 /* BERT's samples of real texts, Debian's licences: what is in them, and that chance decides as it should. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/unit/data_files.h"
 #include "trainer/data/samples.h"
@@ -73,7 +64,6 @@ static int make_data(void **state)
     unsigned char *idx;
     uint64_t sequences, document = 1;
 
-    (void)state;
     unlink(PREFIX ".idx");
     if (convert_texts(&convert, &converted, &err) < 0)
         return fprintf(stderr, "%s\n", err.text), -1;
@@ -96,7 +86,6 @@ static int make_data(void **state)
 
 static int remove_data(void **state)
 {
-    (void)state;
     free(all.bytes);
     free(all.sentence_end);
     free(all.document_end);
@@ -190,7 +179,6 @@ static void a_sequential_epoch_is_the_data_in_order(void **state)
     uint64_t count;
     size_t at = 0;
 
-    (void)state;
     assert_non_null(samples);
     count = samples_per_epoch(samples);
     assert_true(count > all.count / SEQ);
@@ -214,7 +202,6 @@ static void every_epoch_takes_every_text_once(void **state)
     size_t *number, at = 0;
     int same_masks = 0, same_order = 0;
 
-    (void)state;
     assert_non_null(samples);
     count = samples_per_epoch(samples);
     number = calloc(2 * count, sizeof *number); /* [epoch, place]: n */
@@ -280,7 +267,6 @@ static void chance_decides_as_described(void **state)
     struct tally t = {0};
     double ordinary = VOCAB - 4;
 
-    (void)state;
     assert_non_null(samples);
     for (uint64_t n = 0; n < 20000; n++) {
         struct read r = must_read(samples, n);
@@ -312,7 +298,6 @@ static void every_end_of_a_sentence_divides_as_often(void **state)
     struct error err;
     double hits[20] = {0};
 
-    (void)state;
     write_data_set("test_bert_small", tokens, lengths, 5, boundaries, 1);
     samples = make_samples("test_bert_small", &shape, &(struct bert_options){options.special, 0.15, 0}, true, 1, &err);
     assert_non_null(samples);
@@ -347,7 +332,6 @@ static void sample_n_depends_on_n_alone(void **state)
     struct read *forwards = calloc(SOME, sizeof *forwards);
     int same = 0, failed = 0;
 
-    (void)state;
     assert_true(one && other && seeded && forwards);
     for (int n = 0; n < SOME; n++)
         forwards[n] = must_read(one, (uint64_t)n);
@@ -383,7 +367,6 @@ static void assert_refused(const char *prefix, struct model_shape sizes, struct 
 
 static void wrong_special_tokens_are_refused(void **state)
 {
-    (void)state;
     assert_refused(PREFIX, shape, (struct bert_tokens){256, 3, 255, 4}, CODE_CONFIG,
                    "data.cls = 256; with model.vocab = 256 tokens are 0 to 255");
     assert_refused(PREFIX, shape, (struct bert_tokens){1, 3, 255, -1}, CODE_CONFIG,
@@ -405,7 +388,6 @@ static void wrong_data_is_refused(void **state)
     struct error err;
     struct read r;
 
-    (void)state;
     assert_refused("no-such-set", shape, options.special, CODE_DATA,
                    "there is no no-such-set.idx; give the prefix of a .bin and .idx made by muster-data");
     write_data_set("test_bert_small", tokens, lengths, 2, apart, 2);

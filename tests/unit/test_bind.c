@@ -1,15 +1,6 @@
 /* The binding of ranks: promises that hold on every node, and bindings that sites publish. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "srun-plugin/node/bind.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/machines.h"
 
 static unsigned pick(unsigned below)
@@ -167,7 +158,6 @@ static void check_gpus(const struct node *node, const struct bind_plan *plan)
 
 static void test_promises(void **state)
 {
-    (void)state;
     for (unsigned seed = 1; seed <= 2000; seed++) {
         struct error err = {0};
         struct node *node;
@@ -189,7 +179,6 @@ static void test_promises(void **state)
 /* What the user asked Slurm for stands, whatever it is. */
 static void test_given(void **state)
 {
-    (void)state;
     for (unsigned seed = 1; seed <= 300; seed++) {
         struct cpus given = {{0}};
         struct bind_request request = {.given = &given};
@@ -229,7 +218,6 @@ static void test_lumi_masks(void **state)
     struct node *node;
     struct bind_plan *plan = plan_of("ex-mi250x", 8, &node);
 
-    (void)state;
     for (size_t i = 0; i < 8; i++) {
         /* LUMI leaves out one core more of each L3 than low-noise mode does. */
         assert_int_equal(masks[i] & ~plan->ranks[i].cpus.word[0], 0);
@@ -262,7 +250,6 @@ static void test_dgx_nics(void **state)
     static const char *const dead[] = {"mlx5_0:1", "mlx5_3:1", "mlx5_4:1",  "mlx5_0:1",
                                        "mlx5_6:1", "mlx5_9:1", "mlx5_10:1", "mlx5_11:1"};
 
-    (void)state;
     expect_nics("dgx-h100", 8, h100);
     expect_nics("dgx-a100", 8, a100);
     expect_nics("dgx-h100-dead-port", 8, dead); /* not mlx5_1, the storage's */
@@ -275,7 +262,6 @@ static void test_uses(void **state)
     struct bind_plan *plan = plan_of("dgx-h100", 8, &node);
     size_t used = 0;
 
-    (void)state;
     for (size_t i = 0; i < node->nic_count; i++) {
         used += bind_plan_uses(plan, i);
         if (strcmp(node->nics[i].hca, "mlx5_1:1") == 0 || !node->nics[i].up)
@@ -291,7 +277,6 @@ static void test_more_ranks_than_cores(void **state)
     struct node *node;
     struct bind_plan *plan = plan_of("laptop", 20, &node);
 
-    (void)state;
     for (size_t i = 0; i < 20; i++) {
         assert_true(plan->ranks[i].shares_cores);
         assert_int_equal(plan->ranks[i].threads, 1);
@@ -306,7 +291,6 @@ static void test_no_ranks(void **state)
     struct node node = {0};
     struct error err;
 
-    (void)state;
     assert_null(bind_plan_create(&node, &(struct bind_request){0}, &err));
     assert_int_equal(err.code, CODE_USAGE);
     bind_plan_destroy(NULL);

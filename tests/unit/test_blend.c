@@ -1,13 +1,5 @@
 /* blend.h: the samples of several data sets, each in its own order, whichever shares of a step are read. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/unit/data_files.h"
 #include "trainer/data/batch.h"
@@ -21,7 +13,6 @@ static const char *const prefixes[SETS] = {"test_blend_a", "test_blend_b", "test
 /* Sample p of set i has the tokens 80 i + p % 80. */
 static int write_sets(void **state)
 {
-    (void)state;
     for (int i = 0; i < SETS; i++) {
         unsigned char tokens[SEQ * 150 + 1];
         int length = SEQ * set_samples[i] + 1;
@@ -36,7 +27,6 @@ static int write_sets(void **state)
 
 static int remove_sets(void **state)
 {
-    (void)state;
     for (int i = 0; i < SETS; i++) {
         char path[64];
 
@@ -88,7 +78,6 @@ static void every_number_of_ranks_reads_the_same_run(void **state)
     static int32_t first[SAMPLES], again[SAMPLES];
     struct job job = job_of(BLEND);
 
-    (void)state;
     for (int w = 0; w < 4; w++) {
         struct blend *data[5];
 
@@ -115,7 +104,6 @@ static void each_set_has_its_own_order_and_epochs(void **state)
     uint64_t numbers[SETS] = {0};
     int orders_agree = 0, order[SETS][SAMPLES];
 
-    (void)state;
     assert_int_equal(blend_sets(blend), SETS);
     for (uint64_t n = 0; n < SAMPLES; n++) {
         int32_t tokens[SEQ], targets[SEQ];
@@ -154,7 +142,6 @@ static void one_set_is_read_as_it_always_was(void **state)
     struct blend *train = blend_create(&job, true, NULL), *valid = blend_create(&job, false, NULL);
     struct samples *samples = samples_create(&job, "test_blend_a", true, 1234, NULL);
 
-    (void)state;
     assert_true(train && valid && samples);
     for (uint64_t n = 0; n < 400; n++) {
         int32_t a[SEQ], b[SEQ], targets[SEQ];
@@ -178,7 +165,6 @@ static void a_set_that_cannot_be_read_is_named(void **state)
     struct job job = job_of("5 test_blend_a 4 test_blend_none");
     struct error err;
 
-    (void)state;
     assert_null(blend_create(&job, true, &err));
     assert_int_equal(err.code, CODE_DATA);
     assert_non_null(strstr(err.text, "test_blend_none.idx"));
@@ -219,7 +205,6 @@ static void a_set_that_was_replaced_is_named(void **state)
     char *text = record_sets("batch = {};", "3 test_blend_a 1 test_blend_c"), *later;
     struct error err;
 
-    (void)state;
     assert_int_equal(strncmp(text, "batch = {};\n#! data: 601 tokens, 1 documents, index ", 47), 0);
     assert_int_equal(compare_sets(text, "1 test_blend_c 1 test_blend_a 1 test_blend_b", &err), 0);
     assert_int_equal(compare_sets("batch = {};\n#! --set data.train=x\n", "test_blend_c", &err), 0);

@@ -1,17 +1,11 @@
 /* One directory, one run: processes that claim at once, and what a run that lost its directory still commits. */
+#include "tests/cmocka_test.h"
 #include "tests/unit/ckpt_stage_world.h"
 
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PROCESSES 16
 #define ROUNDS    40
@@ -24,7 +18,6 @@ static int make(void **state)
 {
     uint64_t random = 5;
 
-    (void)state;
     scratch_create(base, scratch_fast());
     join(dir, base, "checkpoints");
     mkdir(dir, 0777);
@@ -36,7 +29,6 @@ static int make(void **state)
 
 static int unmake(void **state)
 {
-    (void)state;
     topology_destroy(two, &world);
     scratch_destroy(base);
     return 0;
@@ -121,7 +113,6 @@ static void one_of_many_gets_it(void **state)
     struct ckpt_claim owner;
     struct error err = {0};
 
-    (void)state;
     for (uint64_t round = 1; round <= ROUNDS; round++) {
         pid_t children[PROCESSES], winner = 0;
         int gate[2], winners = 0, status;
@@ -158,7 +149,6 @@ static void one_of_many_gets_a_number(void **state)
     uint64_t before = take_as(dir, "", 0);
     int winners = 0, status;
 
-    (void)state;
     for (int p = 0; p < PROCESSES; p++)
         if (fork() == 0) {
             struct ckpt_claim claim = {.number = before + 1, .accepts = before + 1, .pid = p};
@@ -180,7 +170,6 @@ static void a_lost_owner_commits_nothing(void **state)
     struct error err = {0};
     char late[CKPT_ATTEMPT_SIZE], early[CKPT_ATTEMPT_SIZE], name[200];
 
-    (void)state;
     strcpy(early, attempt_of(first, "early"));
     strcpy(late, attempt_of(first, "late"));
     write_shards(10, early);
@@ -212,7 +201,6 @@ static void a_requeued_job_commits_what_it_had(void **state)
     uint64_t first = take_as(dir, "3", 0);
     struct error err = {0};
 
-    (void)state;
     write_shards(40, attempt_of(first, "1"));
     take_as(dir, "3", first);
     assert_int_equal(ckpt_recover(dir, &err), 1);
@@ -226,7 +214,6 @@ static void a_drainer_ends_what_is_lost(void **state)
     struct node node;
     struct ckpt_save_status news;
 
-    (void)state;
     node_create(&node, &own_world, &seed, 2, false);
     mkdir(node.target, 0777);
     first = take_as(node.target, "1", 0);
@@ -253,7 +240,6 @@ static void a_damaged_claim_drops_nothing(void **state)
     struct node node;
     char path[512];
 
-    (void)state;
     node_create(&node, &own_world, &seed, 2, false);
     mkdir(node.target, 0777);
     node_open(&node, "a", 2, false);
@@ -285,7 +271,6 @@ static void what_is_written_is_read(void **state)
     struct error err = {0};
     char path[700];
 
-    (void)state;
     assert_true(ckpt_claim_read(dir, &back, &err) >= 0);
     claim.number = back.number + 1;
     ckpt_claim_clear(&back);
@@ -328,7 +313,6 @@ static void other_tools_leave_it(void **state)
     uint64_t number = take_as(dir, "", 0), *steps;
     size_t count;
 
-    (void)state;
     world_write(&world, two, dir, 1000, attempt_of(number, "x"));
     assert_int_equal(ckpt_list(dir, &steps, &count, &err), 0);
     assert_int_equal(steps[0], 1000);

@@ -1,19 +1,13 @@
 /* Many who commit at once, and leftovers of tries that were cut off. */
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct world world;
 static struct topology *four, *eight;
@@ -23,7 +17,6 @@ static int make(void **state)
 {
     uint64_t random = 11;
 
-    (void)state;
     scratch_create(dir, scratch_fast());
     world_create(&world, &random, false);
     four = topology_create(&world, 4, &random);
@@ -35,7 +28,6 @@ static int make(void **state)
 
 static int unmake(void **state)
 {
-    (void)state;
     topology_destroy(four, &world);
     topology_destroy(eight, &world);
     scratch_destroy(dir);
@@ -82,7 +74,6 @@ static void eight_processes_commit_at_once(void **state)
 {
     char path[512];
 
-    (void)state;
     for (uint64_t step = 1; step <= 30; step++) {
         pid_t children[8];
 
@@ -109,7 +100,6 @@ static void leftovers_do_not_poison(void **state)
 {
     struct error err;
 
-    (void)state;
     /* Of another number of shards, all but one written; and a complete one of other content. */
     write_shards(eight, 100, "8.0", 0, 7);
     assert_int_equal(ckpt_commit(dir, 100, "8.0", &err), 0);
@@ -139,7 +129,6 @@ static void another_runs_step_is_not_ours(void **state)
     struct ckpt_save save = world_save(&world, four, 0, dir, 105, "mine");
     struct error err;
 
-    (void)state;
     for (int s = 0; s < 4; s++) {
         save = world_save(&world, four, s, dir, 105, "mine");
         save.job_text = "model = 1;\n#! --set optimizer.lr=1\n# caf\xe9\n";
@@ -178,7 +167,6 @@ static void one_attempt_writes_a_shard_once(void **state)
     struct ckpt_save save = world_save(&world, four, 0, dir, 110, "9");
     struct error err;
 
-    (void)state;
     assert_int_equal(ckpt_write_shard(&save, &err), 0);
     assert_int_equal(ckpt_write_shard(&save, &err), -1);
     assert_non_null(strstr(err.text, "each try to save needs a new attempt's name"));
@@ -194,7 +182,6 @@ static void parts_that_disagree_are_refused(void **state)
     struct ckpt_save save;
     struct error err;
 
-    (void)state;
     write_shards(four, 120, "1", 0, 3);
     save = world_save(&world, four, 3, dir, 120, "1");
     save.state.consumed_samples++;
@@ -223,7 +210,6 @@ static void whoever_survives_recovers(void **state)
 {
     struct error err;
 
-    (void)state;
     write_shards(four, 130, "5", 0, 4); /* complete, but nobody lived to commit */
     write_shards(eight, 131, "5", 0, 5);
     assert_int_equal(ckpt_recover(dir, &err), 1);
@@ -241,7 +227,6 @@ static void a_recovery_that_fails_says_so(void **state)
     struct rlimit before, none = {0};
     struct error err;
 
-    (void)state;
     write_shards(four, 135, "5", 0, 4);
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -264,7 +249,6 @@ static void a_lost_rename_is_made_again(void **state)
     char *data;
     int shards = four->shards;
 
-    (void)state;
     join(where, dir, "power");
     join(kept, dir, "parts");
     for (int s = 0; s < shards; s++) {
@@ -311,7 +295,6 @@ static void something_in_the_way_is_named(void **state)
     char path[512];
     struct error err;
 
-    (void)state;
     assert_int_equal(mkdir(join(path, dir, "step-00000140"), 0700), 0);
     spew(join(path, dir, "step-00000140/notes.txt"), "x", 1);
     write_shards(four, 140, "5", 0, 4);

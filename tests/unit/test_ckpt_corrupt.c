@@ -2,21 +2,14 @@
 #include "config.h"
 
 #include "ckpt/format/manifest.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/ckpt_good.h"
 
 #include <errno.h>
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void flip(const char *dir, const char *name, long offset)
 {
@@ -263,7 +256,6 @@ static void an_unknown_form_is_no_damage(void **state)
     float out[2][34];
     struct error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof unknowns / sizeof *unknowns; i++) {
         const struct damage *unknown = &unknowns[i];
 
@@ -290,7 +282,6 @@ static void every_damage_is_named(void **state)
     float out[2][34];
     struct error err;
 
-    (void)state;
     snprintf(dir, sizeof dir, "%.400s/control", good_base);
     good_copy(dir); /* the control: an undamaged copy loads */
     if (good_load(dir, out, &err) < 0)
@@ -338,7 +329,6 @@ static void links_are_followed(void **state)
     float out[2][34];
     struct error err;
 
-    (void)state;
     good_copy(join(dir, good_base, "linked"));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         link_to(join(target, good_path, files[i]), dir, files[i]);
@@ -365,7 +355,6 @@ static void a_link_that_leads_nowhere_is_no_damage(void **state)
     static const char *const files[] = {SHARD0, SHARD1, MANIFEST_NAME};
     char dir[512], link[512];
 
-    (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         good_copy(join(dir, good_base, "linked"));
         link_to("/not/mounted", dir, files[i]);
@@ -396,7 +385,6 @@ static void a_lack_of_memory_is_no_damage(void **state)
     struct error err = {0};
     int fits = 0;
 
-    (void)state;
     json_set_alloc_funcs(allocate_some, free);
     for (allocations = 0; good_load(good_path, out, &err) < 0; allocations = ++fits)
         if (err.code != CODE_IO)
@@ -414,7 +402,6 @@ static void a_lack_of_descriptors_is_no_damage(void **state)
     struct rlimit before, some;
     int refused = 0;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     some = before;
     for (some.rlim_cur = 0; setrlimit(RLIMIT_NOFILE, &some) == 0 && good_load(good_path, out, &err) < 0;
@@ -439,7 +426,6 @@ static void state_of_an_early_manifest_has_defaults(void **state)
     float out[2][34];
     char dir[512];
 
-    (void)state;
     snprintf(dir, sizeof dir, "%.400s/early", good_base);
     good_copy(dir);
     edit(dir, later, "");

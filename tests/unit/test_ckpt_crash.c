@@ -5,22 +5,16 @@
  *
  * The parent traces the child and all its threads (ptrace), so nothing is mocked and nothing is missed.
  */
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { NOT_ALLOWED = 77 }; /* the child's exit code when it cannot be traced */
 
@@ -129,7 +123,6 @@ static void killed_before_every_call(void **state)
     bool through = false;
     int n, whole = 0, recovered = 0;
 
-    (void)state;
     world_create(&world, &random, false);
     writer = topology_create(&world, 2, &random);
     reader = topology_create(&world, 3, &random);

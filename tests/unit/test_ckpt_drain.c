@@ -1,23 +1,17 @@
 /* Draining: killed at any moment, two at once, a target that fails, and a target ten times too slow. */
+#include "tests/cmocka_test.h"
 #include "tests/unit/ckpt_stage_world.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static uint64_t seed = 4711;
 
@@ -57,7 +51,6 @@ static void killed_at_any_moment(void **state)
     struct node node;
     int kills = 0, hit = 0;
 
-    (void)state;
     node_create(&node, &world, &seed, 3, true);
     node_open(&node, "1", 2, false);
     for (uint64_t step = 1; kills < 50; step++) {
@@ -87,7 +80,6 @@ static void stops_when_asked(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
@@ -106,7 +98,6 @@ static void a_second_one_is_told(void **state)
     struct error err;
     pid_t child;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     child = node_start_drain(&node, &options);
@@ -125,7 +116,6 @@ static void two_drain_the_same(void **state)
     struct world world;
     struct node node, other;
 
-    (void)state;
     node_create(&node, &world, &seed, 3, true);
     other = node;
     node_open(&node, "1", 2, false);
@@ -195,7 +185,6 @@ static void one_node_cannot_write(void **state)
     struct node node, other;
     struct ckpt_save_status news;
 
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
     node_create(&node, &world, &seed, 2, true);
     other = node;
@@ -234,7 +223,6 @@ static void a_dead_run_replaces_nothing(void **state)
     struct error err;
     char path[4096];
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 1, false);
     node_stage(&node, 1, "a");
@@ -256,7 +244,6 @@ static void the_next_run_marks_anew(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     for (int again = 0; again < 2; again++) {
         node_open(&node, "1", 1, false);
@@ -285,7 +272,6 @@ static void a_newer_save_replaces(void **state)
     char file[512], before[256];
     pid_t child;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     memcpy(before, node.target, sizeof before);
     spew(join(file, node.target, "ckpt"), "x", 1);
@@ -330,7 +316,6 @@ static void a_newer_one_supersedes_at_once(void **state)
     struct node node;
     char file[512];
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     mkdir(node.target, 0777);
     spew(join(file, node.target, "step-00000001"), "x", 1);
@@ -356,7 +341,6 @@ static void the_one_at_work_is_kept(void **state)
     struct error err;
     pid_t child;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
@@ -388,7 +372,6 @@ static void the_drainers_child_is_lost(void **state)
     struct world world;
     struct node node;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     for (uint64_t step = 1; step <= 2; step++) {
@@ -426,7 +409,6 @@ static void each_save_has_its_own_trouble(void **state)
     struct error err;
     char path[600];
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     assert_int_equal(mkdir(join(path, node.target, "step-00000001"), 0777), 0);
@@ -451,7 +433,6 @@ static void the_disk_is_full(void **state)
     pid_t child;
     int status;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, true);
     child = fork();
     assert_true(child >= 0);
@@ -498,7 +479,6 @@ static void the_directory_vanishes(void **state)
     char inside[512], away[520];
     pid_t child;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, true);
     snprintf(inside, sizeof inside, "%s/deeper", node.target);
     snprintf(away, sizeof away, "%s.away", inside);
@@ -536,7 +516,6 @@ static void the_mount_is_missing(void **state)
     char away[300];
     pid_t child;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
@@ -571,7 +550,6 @@ static void the_attempt_is_lost(void **state)
     char part[600];
     pid_t child;
 
-    (void)state;
     for (int damaged = 0; damaged < 2; damaged++) {
         node_create(&node, &world, &seed, 2, false);
         other = node;
@@ -613,7 +591,6 @@ static void another_directory_is_there(void **state)
     char away[300], part[600];
     pid_t child;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     node.stride = 2;
     node_open(&node, "1", 2, false);
@@ -648,7 +625,6 @@ static void the_commit_cannot_be_seen(void **state)
     char manifest[600], hidden[600];
     pid_t child;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     other = node;
     node.stride = other.stride = 2;
@@ -686,7 +662,6 @@ static void others_never_come(void **state)
     struct world world;
     struct node node;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     node.stride = 2;
     node_open(&node, "1", 2, false);
@@ -705,7 +680,6 @@ static void a_damaged_checkpoint_is_in_the_way(void **state)
     struct node node;
     char path[512];
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
@@ -727,7 +701,6 @@ static void a_bit_flips_in_memory(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
@@ -770,7 +743,6 @@ static void a_page_cannot_be_read(void **state)
     pid_t child;
     int status;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, true);
     child = fork();
     assert_true(child >= 0);
@@ -822,7 +794,6 @@ static void a_slow_target(void **state)
     size_t count;
     pid_t child;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     child = node_start_drain(&node, &options);
@@ -860,7 +831,6 @@ static void some_are_kept_for_good(void **state)
     uint64_t *steps;
     size_t count;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     config.root = node.root;
     node.stage = ckpt_stage_open(&config, &err);

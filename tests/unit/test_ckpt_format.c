@@ -3,18 +3,12 @@
 
 #include "ckpt/write/attempt.h"
 #include "ckpt/stage/stage_dir.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/ckpt_good.h"
 #include "tests/unit/ckpt_stage_world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SAVE_NAME "step-00000020.new.partial"
 #define PART      "shard-00000-of-00002.json"
@@ -163,7 +157,6 @@ static void damage(const struct foreign *foreign, const char *stage)
 /* Drained once, for a while, when no run uses it; opened by a run. What stands beside it is drained all the same. */
 static void a_stage_is_left(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof foreigns / sizeof *foreigns; i++) {
         const struct foreign *foreign = &foreigns[i];
         bool other = !foreign->file; /* the directory that was copied is known itself */
@@ -212,7 +205,6 @@ static void a_run_of_format_1_gives_a_save_up(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     for (int run = 0; run < 2; run++) {
         node_create(&node, &world, &seed, 2, false);
         node_open(&node, "1", 2, run > 0); /* a run with a name knows no such file */
@@ -233,7 +225,6 @@ static void what_died_while_it_was_made_goes(void **state)
     struct world world;
     struct node node;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     node_open(&node, "1", 2, false);
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
@@ -287,7 +278,6 @@ static void checkpoints_are_never_removed(void **state)
     struct ckpt *ckpt;
     char path[512];
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     for (uint64_t step = 10; step <= 40; step += 10)
         world_write(&world, node.topology, node.target, step, "a");
@@ -318,7 +308,6 @@ static void attempts_are_never_removed(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     write_attempt(&node, 10, "theirs", 2);
     make_unknown(&node, "step-00000010.theirs.partial/" PART);
@@ -353,7 +342,6 @@ static void what_is_staged_stays_where_the_target_is_unknown(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     world_write(&world, node.topology, node.target, 20, "theirs");
     make_unknown(&node, "step-00000020/manifest.json");

@@ -2,19 +2,13 @@
 #include "ckpt/models/hf_internal.h"
 #include "common/dtype.h"
 #include "common/safetensors.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_model.h"
 #include "tests/unit/test_ckpt_world.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const struct model_shape gpt = {.layers = 2, .hidden = 24, .heads = 4, .seq_length = 16, .vocab = 131};
 static const struct model_shape bert = {
@@ -28,7 +22,6 @@ static int make(void **state)
 {
     char path[512];
 
-    (void)state;
     scratch_create(dir, scratch_fast());
     model_write(&gpt, &(struct mesh){3, 2, 2}, 1, join(path, dir, "from"));
     ckpt_step_path(checkpoint, sizeof checkpoint, path, 5);
@@ -39,7 +32,6 @@ static int make(void **state)
 
 static int unmake(void **state)
 {
-    (void)state;
     scratch_destroy(dir);
     return 0;
 }
@@ -92,7 +84,6 @@ static void there_and_back(void **state)
         {&bert, {.dtype = DTYPE_F32, .shard_bytes = 5000}, NULL, {5, 4, 1}},
         {&bert, {.dtype = DTYPE_BF16, .shard_bytes = 1}, through_bf16, {2, 2, 2}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof trips / sizeof *trips; i++) {
         char theirs[512], ours[512], path[600];
         struct rewrite_to how = {.mesh = trips[i].mesh};
@@ -126,7 +117,6 @@ static void one_file_with_heads_given(void **state)
     struct model_shape shape;
     struct error err;
 
-    (void)state;
     assert_int_equal(export_to("single", &how, &err), 0);
     join(theirs, dir, "single");
     assert_int_equal(hf_import(theirs, join(ours, dir, "single.back"), &alone, 6, &shape, &nonfinite, &err), -1);
@@ -368,7 +358,6 @@ static void a_snapshot_of_links_is_imported(void **state)
     struct model_shape shape;
     struct error err;
 
-    (void)state;
     assert_int_equal(export_to("cache", &how, &err), 0);
     shell("cd %s/cache && mkdir -p blobs snapshots/main && i=0 && for f in *.*; do i=$((i + 1)) && mv $f blobs/$i && "
           "ln -s ../../blobs/$i snapshots/main/$f || exit 1; done",
@@ -414,7 +403,6 @@ static void what_is_wrong_is_named(void **state)
         {no_config, "config.json:"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct hf_export how = {.shard_bytes = 40000};
         char name[32], theirs[512], ours[512];
@@ -443,7 +431,6 @@ static void what_is_equal_is_taken(void **state)
     struct model_shape shape;
     struct error err;
 
-    (void)state;
     assert_int_equal(export_to("equal", &how, &err), 0);
     join(theirs, dir, "equal");
     add_head(theirs, 131, 0);
@@ -478,7 +465,6 @@ static void nonfinite_weights_are_reported(void **state)
     static const struct rewrite_to how = {.mesh = {2, 2, 2}};
     const struct hf_export whole = {.shard_bytes = 1 << 30};
 
-    (void)state;
     for (size_t skip = 0; skip < 3; skip++) { /* the first ones are left as they are */
         static const char *const says[] = {"wte.weight[130, 5] is inf", "h.0.ln_1.bias[11] is nan",
                                            "h.0.ln_1.bias[11] is nan"};
@@ -517,7 +503,6 @@ static void weights_too_large_for_fp16_are_reported(void **state)
     struct model_shape shape;
     struct error err;
 
-    (void)state;
     assert_int_equal(export_to("large", &whole, &err), 0);
     text = slurp(join(path, join(theirs, dir, "large"), HF_MODEL), &bytes);
     find_data(text, bytes, HF_PREFIX "h.1.attn.c_attn.weight", &begin, &end);

@@ -1,15 +1,8 @@
 /* The arithmetic of pieces, against the plainest way to do it: a mark on every element. */
 #include "ckpt/format/pieces.h"
 #include "ckpt/format/names.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MOST 4096
 
@@ -62,7 +55,6 @@ static void overlaps_are_those_of_marks(void **state)
 {
     uint64_t random = 1, nonempty = 0;
 
-    (void)state;
     for (int round = 0; round < 20000; round++) {
         struct ckpt_tensor tensor = random_tensor(&random);
         struct ckpt_piece a = random_piece(&tensor, &random), b = random_piece(&tensor, &random);
@@ -101,7 +93,6 @@ static void extents_are_first_and_last_marks(void **state)
 {
     uint64_t random = 2;
 
-    (void)state;
     for (int round = 0; round < 5000; round++) {
         struct ckpt_tensor tensor = random_tensor(&random);
         struct ckpt_piece piece = random_piece(&tensor, &random);
@@ -128,7 +119,6 @@ static void huge_shapes_are_refused(void **state)
     struct ckpt_tensor fine = {.name = "t", .ndim = 2, .shape = {UINT64_C(1) << 30, UINT64_C(1) << 29}};
     struct ckpt_piece piece = {.shape = {4, 4}, .start = {UINT64_MAX - 1, 0}, .count = 1};
 
-    (void)state;
     assert_false(tensor_is_valid(&tensor));
     assert_true(tensor_is_valid(&fine));
     fine.shape[1] = 0;
@@ -148,7 +138,6 @@ static void names_are_read_as_they_are_written(void **state)
     uint64_t step;
     int shard, shards;
 
-    (void)state;
     name_attempt(name, ATTEMPT_PARTIAL, 200, "47.1.partial");
     assert_string_equal(name, "step-00000200.47.1.partial.partial");
     assert_true(name_parse_attempt(name, ATTEMPT_PARTIAL, &step, attempt));
@@ -189,7 +178,6 @@ static void many_pieces_are_checked(void **state)
     struct piece_index index;
     struct error err;
 
-    (void)state;
     assert_non_null(pieces);
     for (uint64_t i = 0; i < ROWS; i++)
         pieces[i] = (struct ckpt_piece){.start = {0, 2}, .shape = {ROWS, 2}, .first = 2 * i, .count = 2};

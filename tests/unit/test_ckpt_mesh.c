@@ -1,18 +1,12 @@
 /* Checkpoints of one mesh read by the ranks of another, and written anew for it: every bit, and in bounded memory. */
 #include "ckpt/models/units.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_model.h"
 #include "tests/unit/test_ckpt_world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define ALL_PAIRS   200
 #define FEW_PAIRS   25
@@ -97,7 +91,6 @@ static void any_mesh_becomes_any_other(void **state)
     const int pairs = getenv("MUSTER_CHECK_FULL") ? ALL_PAIRS : FEW_PAIRS;
     uint64_t random = 2024;
 
-    (void)state;
     for (int pair = 0; pair < pairs; pair++) {
         struct model_shape shape = draw_model(&random);
         int from_chunks, to_chunks;
@@ -131,7 +124,6 @@ static void state_and_chunks_are_kept(void **state)
     struct ckpt *source, *made;
     struct error err;
 
-    (void)state;
     scratch_create(dir, scratch_fast());
     model_write(&shape, &from, 2, join(a, dir, "a"));
     model_write(&shape, &to, 2, join(c, dir, "c"));
@@ -170,7 +162,6 @@ static void a_broken_source_makes_nothing(void **state)
     uint64_t *steps;
     size_t bytes, count;
 
-    (void)state;
     scratch_create(dir, scratch_fast());
     model_write(&shape, &from, 1, join(a, dir, "a"));
     ckpt_step_path(path, sizeof path, a, 5);
@@ -207,7 +198,6 @@ static void a_broken_source_makes_nothing(void **state)
 static void memory_is_bounded(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__)
-    (void)state;
     skip(); /* its shadow is counted too */
 #else
     const struct model_shape shape = {.layers = 12, .hidden = 512, .heads = 8, .seq_length = 1024, .vocab = 50257};
@@ -217,7 +207,6 @@ static void memory_is_bounded(void **state)
     int status;
     pid_t child;
 
-    (void)state;
     if (getenv("MUSTER_TEST_EMULATED")) {
         print_message("# an emulator keeps what the program frees\n");
         skip();

@@ -1,14 +1,7 @@
 #include "tests/unit/test_ckpt_model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "ckpt/format/pieces.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
 const char *const model_kinds[MODEL_KINDS] = {"param", "exp_avg", "exp_avg_sq"};

@@ -1,14 +1,7 @@
 /* A good checkpoint with random bytes in it: what is not sealed again never loads, and nothing crashes a reader. */
 #include "ckpt/format/manifest.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/ckpt_good.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* What is not sealed again is never loaded; what is may be another checkpoint, but never crashes. */
 static void mutated_manifests_never_crash(void **state)
@@ -19,7 +12,6 @@ static void mutated_manifests_never_crash(void **state)
     size_t bytes, sealed = 0;
     char *text;
 
-    (void)state;
     snprintf(dir, sizeof dir, "%.400s/mutated", good_base);
     good_copy(dir);
     text = slurp(join(path, dir, MANIFEST_NAME), &bytes);
@@ -61,7 +53,6 @@ static void mutated_shards_never_load(void **state)
     size_t bytes, refused = 0;
     char *text;
 
-    (void)state;
     assert_int_equal(good_load(good_path, right, &err), 0);
     snprintf(dir, sizeof dir, "%.400s/mutated", good_base);
     good_copy(dir);

@@ -4,17 +4,11 @@
 #include "tests/unit/ckpt_good.h"
 #include "tests/unit/ckpt_stage_world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "ckpt/stage/stage_dir.h"
+#include "tests/cmocka_test.h"
 
 static uint64_t seed = 77;
 static char output[1 << 16], stage[256];
@@ -88,7 +82,6 @@ static void what_is_left_for_too_long_goes(void **state)
     struct world world;
     struct node node;
 
-    (void)state;
     set_up(&node, &world);
     node_stage(&node, 10, "a");
     node_stage(&node, 20, "b");
@@ -116,7 +109,6 @@ static void the_tool_frees_what_is_old(void **state)
     struct world world;
     struct node node;
 
-    (void)state;
     set_up(&node, &world);
     node_stage(&node, 10, "a");
     node_stage(&node, 20, "b");
@@ -147,7 +139,6 @@ static void of_another_user(void **state)
     struct world world;
     struct node node;
 
-    (void)state;
     if (geteuid() != 0)
         skip();
     set_up(&node, &world);
@@ -176,7 +167,6 @@ static void other_nodes_are_not_waited_for(void **state)
     struct world world;
     struct node node, other;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     other = node;
     node.stride = other.stride = 2;
@@ -202,7 +192,6 @@ static void far_too_many_saves_are_not_looked_at_at_once(void **state)
     struct world world;
     struct node node;
 
-    (void)state;
     set_up(&node, &world);
     node_stage(&node, 10, "a");
     shell("cd '%s' && mkdir $(seq -f step-%%08.0f.x.partial 1000 2999)", stage);
@@ -220,7 +209,6 @@ static void names_forge_no_lines(void **state)
     struct world world;
     struct node node;
 
-    (void)state;
     set_up(&node, &world);
     node_stage(&node, 10, "a");
     job_ends(&node);
@@ -251,7 +239,6 @@ static void what_cannot_be_read_stays(void **state)
     struct world world;
     struct node node;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         set_up(&node, &world);
         node_stage(&node, 10, "a");

@@ -1,14 +1,8 @@
 /* Written under one topology, read under another: every bit must come back. */
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PAIRS 200
 
@@ -16,7 +10,6 @@ static void any_topology_reads_what_any_other_wrote(void **state)
 {
     uint64_t random = 42;
 
-    (void)state;
     for (int pair = 0; pair < PAIRS; pair++) {
         struct world world;
         struct topology *writer, *reader;
@@ -51,7 +44,6 @@ static void diff_sees_one_bit_and_no_topology(void **state)
     char dir[256], path[512], last[512] = "";
     uint32_t *value;
 
-    (void)state;
     scratch_create(dir, NULL);
     world_create(&world, &random, true);
     one = topology_create(&world, 3, &random);
@@ -100,7 +92,6 @@ static void state_and_tables_come_back(void **state)
     char dir[256], path[512];
     size_t count;
 
-    (void)state;
     scratch_create(dir, NULL);
     world_create(&world, &random, false);
     topology = topology_create(&world, 4, &random);
@@ -132,7 +123,6 @@ static void another_model_is_refused(void **state)
     struct error err;
     char dir[256], path[512];
 
-    (void)state;
     scratch_create(dir, NULL);
     world_create(&world, &random, false);
     topology = topology_create(&world, 2, &random);

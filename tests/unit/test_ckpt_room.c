@@ -1,20 +1,14 @@
 /* What takes room in a checkpoint directory and what gives it back: full disks, abandoned saves, pruning, probes. */
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct world world;
 static struct topology *four;
@@ -24,7 +18,6 @@ static int make(void **state)
 {
     uint64_t random = 12;
 
-    (void)state;
     scratch_create(dir, scratch_fast());
     world_create(&world, &random, false);
     four = topology_create(&world, 4, &random);
@@ -34,7 +27,6 @@ static int make(void **state)
 
 static int unmake(void **state)
 {
-    (void)state;
     topology_destroy(four, &world);
     scratch_destroy(dir);
     return 0;
@@ -46,7 +38,6 @@ static void what_is_abandoned_takes_no_room(void **state)
     struct ckpt_save save;
     struct error err;
 
-    (void)state;
     join(where, dir, "abandon");
     assert_int_equal(ckpt_remove_attempt(where, 1, "1", &err), 0); /* no directory, so no attempt */
     for (int try = 1; try <= 3; try++) {
@@ -108,7 +99,6 @@ static void pruning_keeps_the_last_whole_one(void **state)
     size_t bytes;
     char *text;
 
-    (void)state;
     join(where, dir, "prune");
     assert_string_equal(steps_of(where), "");
     assert_int_equal(ckpt_prune(where, 2, 0, &err), 0);
@@ -144,7 +134,6 @@ static void probing_leaves_nothing(void **state)
     char where[512];
     struct error err;
 
-    (void)state;
     join(where, dir, "probe/deep");
     assert_int_equal(ckpt_probe(where, &err), 0);
     assert_int_equal(count_entries(where), 0);
@@ -242,7 +231,6 @@ static void a_full_disk_is_said_and_survived(void **state)
 {
     char where[512];
 
-    (void)state;
     in_a_child(fill_disk, join(where, dir, "tiny"));
 }
 
@@ -266,7 +254,6 @@ static void what_another_user_left_keeps_nothing_else_from_going(void **state)
 {
     char where[512];
 
-    (void)state;
     join(where, dir, "others");
     for (uint64_t step = 1; step <= 3; step++)
         world_write(&world, four, where, step, "1");

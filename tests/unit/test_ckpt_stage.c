@@ -2,27 +2,20 @@
 #include "tests/unit/ckpt_stage_world.h"
 
 #include "ckpt/stage/stage_dir.h"
+#include "tests/cmocka_test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static uint64_t seed = 77;
 
 /* Bit for bit the files of ckpt_write_shard, for many toy models, with empty pieces, empty ranks and several blocks. */
 static void drained_is_what_would_be_written(void **state)
 {
-    (void)state;
     for (int round = 0; round < 12; round++) {
         struct world world;
         struct node node;
@@ -74,7 +67,6 @@ static void memory_is_used_again(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
     save = world_save(&world, node.topology, 0, node.target, 1, "x");
@@ -114,7 +106,6 @@ static void no_room(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);
@@ -141,7 +132,6 @@ static void nobody_drains(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
@@ -177,7 +167,6 @@ static void others_directories_are_refused(void **state)
     struct error err;
     char path[512], elsewhere[512];
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "link", &err), 0);
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", node.root);
@@ -211,7 +200,6 @@ static void a_restarted_job_adopts(void **state)
     size_t count;
     char marker[512];
 
-    (void)state;
     node_create(&node, &world, &seed, 3, false);
     node_open(&node, "1", 2, false);
     node_stage(&node, 5, "old.1");
@@ -241,7 +229,6 @@ static void one_that_was_removed_meanwhile_is_no_error(void **state)
     char path[512], real[512];
     struct error err;
 
-    (void)state;
     scratch_create(path, "/tmp");
     assert_int_equal(mkdir(join(real, path, "any"), 0700), 0);
     assert_int_equal(stage_directory_open(&stage, real, false, &err), 0);
@@ -261,7 +248,6 @@ static void what_no_run_uses_is_removed(void **state)
     char path[512];
     pid_t child;
 
-    (void)state;
     node_create(&node, &world, &seed, 3, false);
     node_open(&node, "1", 2, false);
     snprintf(path, sizeof path, "%s", ckpt_stage_directory(node.stage));
@@ -336,14 +322,12 @@ static void drain_partner(const struct ckpt_drain_options *options)
 
 static void a_partners_copy_is_drained(void **state)
 {
-    (void)state;
     drain_partner(&(struct ckpt_drain_options){.once = true, .partner = true, .seconds = 60});
 }
 
 /* Nobody said that the node is lost, but nothing comes from it. */
 static void a_partners_copy_is_drained_when_nothing_moves(void **state)
 {
-    (void)state;
     drain_partner(&(struct ckpt_drain_options){.once = true, .idle = 0.3, .seconds = 60});
 }
 
@@ -355,7 +339,6 @@ static void a_partners_copy_comes_too_late(void **state)
     struct ckpt_staged_shard staged;
     struct error err;
 
-    (void)state;
     create_pair(&node, &other, &world, false);
     for (uint64_t step = 1; step <= 4; step++) {
         node_stage(&node, step, "a");
@@ -386,7 +369,6 @@ static void a_partners_copy_is_of_a_committed_save(void **state)
     struct ckpt_staged_shard staged;
     struct error err;
 
-    (void)state;
     create_pair(&node, &other, &world, false);
     node_stage(&node, 1, "a");
     node_stage(&other, 1, "a");
@@ -412,7 +394,6 @@ static void a_partners_copy_is_damaged(void **state)
     struct error err;
     unsigned char *room;
 
-    (void)state;
     create_pair(&node, &other, &world, false);
     node_stage(&node, 1, "a");
     node_stage(&other, 1, "a");

@@ -1,20 +1,14 @@
 /* The ranks of a node load together: every bit, every block read once, and one failure for all. */
 #include "ckpt/models/units.h"
 #include "ckpt/read/checkpoint.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_model.h"
 #include "tests/unit/test_ckpt_world.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PAIRS     12
 #define ALL_PAIRS 100
@@ -162,7 +156,6 @@ static void every_block_is_read_once(void **state)
     const int pairs = getenv("MUSTER_CHECK_FULL") ? ALL_PAIRS : PAIRS;
     uint64_t random = 1924;
 
-    (void)state;
     for (int pair = 0; pair < pairs; pair++) {
         struct model_shape shape = draw_model(&random);
         int from_chunks, to_chunks;
@@ -185,7 +178,6 @@ static void columns_of_large_blocks(void **state)
     struct model_shape shape = {.layers = 2, .hidden = 512, .heads = 8, .seq_length = 64, .vocab = 4096};
     char dir[256], path[600];
 
-    (void)state;
     scratch_create(dir, scratch_fast());
     model_write(&shape, &(struct mesh){.dp = 3, .tp = 1, .pp = 1}, 1, dir);
     ckpt_step_path(path, sizeof path, dir, 5);
@@ -200,7 +192,6 @@ static void one_bad_block_fails_all(void **state)
     char dir[256], path[600], shard[700], *data;
     size_t bytes;
 
-    (void)state;
     scratch_create(dir, scratch_fast());
     model_write(&shape, &(struct mesh){.dp = 3, .tp = 1, .pp = 1}, 1, dir);
     ckpt_step_path(path, sizeof path, dir, 5);

@@ -1,18 +1,12 @@
 /* muster-ckpt as its user sees it: output and exit codes. And shards as Python sees them. */
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
 #include <isa-l/crc.h>
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct world world;
 static struct topology *one, *four;
@@ -24,7 +18,6 @@ static int make(void **state)
     char path[512];
     uint64_t random = 31;
 
-    (void)state;
     snprintf(tool, sizeof tool, "%s/muster-ckpt", build ? build : ".");
     scratch_create(dir, scratch_fast());
     world_create(&world, &random, false);
@@ -38,7 +31,6 @@ static int make(void **state)
 
 static int unmake(void **state)
 {
-    (void)state;
     topology_destroy(one, &world);
     topology_destroy(four, &world);
     scratch_destroy(dir);
@@ -86,7 +78,6 @@ static int lines(void)
 
 static void help_and_usage(void **state)
 {
-    (void)state;
     assert_int_equal(run("muster --help"), 0);
     says("verify PATH");
     assert_int_equal(run("muster --version"), 0);
@@ -105,7 +96,6 @@ static void list_and_show(void **state)
 {
     json_t *json;
 
-    (void)state;
     assert_int_equal(run("muster list a"), 0);
     assert_int_equal(lines(), 3);
     says("dp 4 x tp 1 x pp 1, ZeRO 2");
@@ -148,7 +138,6 @@ static void list_and_show(void **state)
 /* l/step-10: its shard on another file system; l/step-20: all of it; m: a directory of them; l/step-30: not mounted. */
 static void links_are_followed(void **state)
 {
-    (void)state;
     assert_int_equal(
         run("mkdir l away; cp -r a/step-00000010 l; mv l/step-00000010/shard* away; "
             "ln -s ../../away/shard-00000-of-00001.safetensors l/step-00000010; cp -r a/step-00000020 away; "
@@ -165,7 +154,6 @@ static void links_are_followed(void **state)
 /* It is not mounted, maybe: it is neither removed nor broken. */
 static void a_link_that_leads_nowhere_is_named(void **state)
 {
-    (void)state;
     assert_int_equal(run("ln -s /not/mounted l/step-00000030; muster list l"), 0);
     says("        30  unreadable: l/step-00000030, a link to /not/mounted: No such file or directory\n");
     assert_int_equal(run("muster list --json l | grep unreadable"), 0);
@@ -183,7 +171,6 @@ static void a_link_that_leads_nowhere_is_named(void **state)
 
 static void the_link_is_removed_and_not_what_it_points_to(void **state)
 {
-    (void)state;
     assert_int_equal(run("cp -r l p; muster prune --keep 1 p"), 0);
     assert_string_equal(output, "p: removed step 10\n");
     assert_int_equal(run("cp -r a/step-00000010 p; muster rm p/step-00000020 p/step-00000010 2>&1"), 64);
@@ -194,7 +181,6 @@ static void the_link_is_removed_and_not_what_it_points_to(void **state)
 
 static void verify_and_diff(void **state)
 {
-    (void)state;
     assert_int_equal(run("muster verify a 2>&1"), 0);
     says("a/step-00000020: whole, ");
     assert_int_equal(lines(), 1);
@@ -224,7 +210,6 @@ static void verify_and_diff_in_json(void **state)
     char path[512];
     json_t *json;
 
-    (void)state;
     assert_int_equal(run("rm -rf j; cp -r b j"), 0);
     world_write(&world, four, join(path, dir, "j"), 20, "4712.0.1");
     assert_int_equal(run("muster verify --all --json j 2>&1"), 0);
@@ -269,7 +254,6 @@ static void left_are(const char *steps)
 
 static void pruning(void **state)
 {
-    (void)state;
     make_five();
     assert_int_equal(run("muster prune r 2>&1"), 64);
     says("missing --keep N");
@@ -286,7 +270,6 @@ static void pruning(void **state)
 
 static void removing(void **state)
 {
-    (void)state;
     make_five();
     assert_int_equal(
         run("muster rm r/step-00000010 r/step-00000020/ r/step-00000040 && cd r && muster rm step-00000030"), 0);
@@ -312,7 +295,6 @@ static void removing(void **state)
 
 static void conversions_say_what_they_need(void **state)
 {
-    (void)state;
     assert_int_equal(run("muster reshard b c 2>&1"), 64);
     says("--to dp=4");
     assert_int_equal(run("muster reshard --to dp=4,tp b c 2>&1"), 64);
@@ -335,7 +317,6 @@ static void python_reads_a_shard(void **state)
     const char *source = getenv("top_srcdir");
     char script[4096], relative[512], expected[256];
 
-    (void)state;
     if (system("python3 -c '' 2>/dev/null") != 0) {
         print_message("# no python3\n");
         skip();

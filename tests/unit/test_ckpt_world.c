@@ -1,15 +1,9 @@
 #include "tests/unit/test_ckpt_world.h"
+#include "tests/cmocka_test.h"
 
 #include <dirent.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char *const kinds[] = {"param", "exp_avg", "exp_avg_sq"};
 

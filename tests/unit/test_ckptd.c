@@ -1,21 +1,15 @@
 /* The programs as their users see them: muster-ckptd's exit codes and signals, and what muster-ckpt status says. */
 #include "config.h"
 
+#include "tests/cmocka_test.h"
 #include "tests/unit/ckpt_good.h"
 #include "tests/unit/ckpt_stage_world.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static uint64_t seed = 5;
 static char output[1 << 16];
@@ -73,7 +67,6 @@ static void command_lines(void **state)
 {
     char mine[] = "/tmp/muster-mine.XXXXXX";
 
-    (void)state;
     assert_int_equal(run("muster-ckptd", "--help"), 0);
     assert_non_null(strstr(output, "Usage: muster-ckptd"));
     assert_int_equal(run("muster-ckptd", "--version"), 0);
@@ -110,7 +103,6 @@ static void once(void **state)
     struct node node;
     const char *stage;
 
-    (void)state;
     setup(&node, &world, 3, false);
     stage = ckpt_stage_directory(node.stage);
     drainer_without_a_save(stage);
@@ -137,7 +129,6 @@ static void a_target_that_is_none(void **state)
     const char *stage;
     char *line;
 
-    (void)state;
     setup(&node, &world, 1, false);
     stage = ckpt_stage_directory(node.stage);
     memcpy(before, node.target, sizeof before);
@@ -181,7 +172,6 @@ static void stopped_and_killed(void **state)
     pid_t child;
     int status;
 
-    (void)state;
     setup(&node, &world, 2, true);
     stage = ckpt_stage_directory(node.stage);
     node_stage(&node, 30, "a");
@@ -211,7 +201,6 @@ static void what_other_nodes_did(void **state)
     struct node node, other;
     struct error err;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     other = node;
     node.stride = other.stride = 2;
@@ -259,7 +248,6 @@ static void a_run_ends(void **state)
     char file[512], before[256];
     const char *line;
 
-    (void)state;
     setup(&node, &world, 1, false);
     memcpy(before, node.target, sizeof before);
     spew(join(file, node.target, "file"), "x", 1);
@@ -280,7 +268,6 @@ static void a_run_ends_and_all_is_tried_once_more(void **state)
     struct node node;
     char command[2048], file[512];
 
-    (void)state;
     setup(&node, &world, 1, false);
     spew(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
@@ -302,7 +289,6 @@ static void a_run_that_has_ended(void **state)
     struct node node;
     char stage[512];
 
-    (void)state;
     setup(&node, &world, 1, false);
     node_stage(&node, 30, "a");
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
@@ -320,7 +306,6 @@ static void a_run_ends_and_others_have_the_rest(void **state)
     struct node node;
     char stage[512];
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     node.stride = 2;
     node_open(&node, "1", 2, false);
@@ -340,7 +325,6 @@ static void a_second_one_with_time_waits(void **state)
     const char *stage;
     pid_t child;
 
-    (void)state;
     setup(&node, &world, 2, true);
     stage = ckpt_stage_directory(node.stage);
     node_stage(&node, 30, "a");
@@ -363,7 +347,6 @@ static void an_unknown_save_is_not_waited_for(void **state)
     struct node node;
     char path[1024];
 
-    (void)state;
     setup(&node, &world, 1, false);
     node_stage(&node, 30, "b");
     snprintf(path, sizeof path, "%s/step-00000030.b.partial/target.json", ckpt_stage_directory(node.stage));
@@ -386,7 +369,6 @@ static void drained_without_a_status(void **state)
     char file[512];
     const char *stage;
 
-    (void)state;
     node_create(&node, &world, &seed, 2, false);
     node.stride = 2;
     node_open(&node, "1", 2, false);
@@ -410,7 +392,6 @@ static void the_epilog(void **state)
     struct error err;
     char stage[512];
 
-    (void)state;
     setup(&node, &world, 2, false);
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     node_stage(&node, 30, "a");
@@ -437,7 +418,6 @@ static void another_release(void **state)
     struct node node;
     char stage[512], path[1024];
 
-    (void)state;
     setup(&node, &world, 2, false);
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     world_write(&world, node.topology, node.target, 10, "a");
@@ -484,7 +464,6 @@ static void who_may_read_it_is_for_who_staged_it_to_say(void **state)
 {
     static const mode_t masks[] = {077, 007, 027, 022};
 
-    (void)state;
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         struct world world;
         struct node node;
@@ -509,7 +488,6 @@ static void what_is_shown_is_printable(void **state)
     struct node node;
     char command[2048];
 
-    (void)state;
     setup(&node, &world, 2, false);
     node_stage(&node, 30, "a");
     assert_int_equal(run("muster-ckptd", "--once %s", ckpt_stage_directory(node.stage)), 0);

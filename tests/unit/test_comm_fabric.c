@@ -1,14 +1,6 @@
 /* test_comm_fabric.c - which way devices reach each other, and which device a job gets; where there is no GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "config.h"
+#include "tests/cmocka_test.h"
 #include "tests/discrete/discrete.h"
 #include "trainer/choose.h"
 #include "trainer/comm/comm_impl.h"
@@ -21,7 +13,6 @@ static void test_names_differ(void **state)
 {
     unsigned char names[5][16];
 
-    (void)state;
     memset(names, 7, sizeof names);
     for (int i = 0; i < 5; i++)
         names[i][15] = (unsigned char)i; /* only the last byte tells them apart */
@@ -42,7 +33,6 @@ static void test_alone(void **state)
 {
     const struct backend *const backends[] = {&backend_cpu, &backend_discrete};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct error err;
         struct device *dev = device_open(backends[i], 0, 1, &err);
@@ -64,7 +54,6 @@ static void test_choices(void **state)
     struct error err;
     struct device *dev, *cuda;
 
-    (void)state;
     dev = choose_device(DEVICE_CPU, &err);
     assert_non_null(dev);
     assert_true(strncmp(device_describe(dev), "cpu, ", 5) == 0 && device_is_host(dev));
@@ -84,7 +73,6 @@ static void test_no_nccl(void **state)
 {
     struct error err = {0};
 
-    (void)state;
     setenv("MUSTER_NCCL", "/nowhere/libnccl.so.2", 1);
     assert_int_equal(comm_nccl_load(&err), -1);
     assert_int_equal(err.code, CODE_CONFIG);

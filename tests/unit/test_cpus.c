@@ -1,16 +1,7 @@
 /* Sets of CPUs and their text; and what this process may run on. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "srun-plugin/node/bind.h"
 #include "srun-plugin/node/cpus.h"
+#include "tests/cmocka_test.h"
 
 static void test_texts(void **state)
 {
@@ -21,7 +12,6 @@ static void test_texts(void **state)
         {"0", "0", 1},         {"0-3", "0-3", 4},   {"3,1,2", "1-3", 3},        {"0-3,8,10-11\n", "0-3,8,10-11", 7},
         {"63,64", "63-64", 2}, {"4095", "4095", 1}, {"0-4095", "0-4095", 4096}, {"", "-", 0}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cpus set;
         char text[64];
@@ -39,7 +29,6 @@ static void test_broken(void **state)
     struct cpus set;
     struct error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         err.text[0] = '\0';
         assert_int_equal(cpus_parse(&set, cases[i], &err), -1);
@@ -50,7 +39,6 @@ static void test_broken(void **state)
 /* Random sets against an array of flags, and through their text and back. */
 static void test_random(void **state)
 {
-    (void)state;
     srand(1);
     for (int round = 0; round < 300; round++) {
         struct cpus set = {0}, back;
@@ -82,7 +70,6 @@ static void test_short_room(void **state)
     struct cpus set;
     char text[16];
 
-    (void)state;
     assert_int_equal(cpus_parse(&set, "1,3,5,7,9,11,13,15", NULL), 0);
     cpus_format(&set, text, sizeof text);
     assert_true(strlen(text) < sizeof text);
@@ -94,7 +81,6 @@ static void test_affinity(void **state)
     struct affinity whole, narrow, alone;
     struct cpus one = {0};
 
-    (void)state;
     assert_int_equal(affinity_read(&whole, NULL), 0);
     cpus_add(&one, (unsigned)cpus_next(&whole.own, 0));
     assert_int_equal(affinity_set(&one), 0);

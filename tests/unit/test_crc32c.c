@@ -1,20 +1,11 @@
 /* The checksum's known values, in parts, and while copying: every alignment and length, and nothing else written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "common/crc32c.h"
+#include "tests/cmocka_test.h"
 
 static void test_known_values(void **state)
 {
     unsigned char zeros[32] = {0};
 
-    (void)state;
     assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
     assert_int_equal(crc32c(0, zeros, sizeof zeros), 0x8a9136aa); /* RFC 3720, B.4 */
     assert_int_equal(crc32c(crc32c(0, "12345", 5), "6789", 4), 0xe3069283);
@@ -25,7 +16,6 @@ static void test_copy(void **state)
     enum { MOST = 60000, SPARE = 256 };
     unsigned char *from = malloc(MOST + SPARE), *to = malloc(MOST + 2 * SPARE);
 
-    (void)state;
     assert_true(from && to);
     srand(1);
     for (size_t i = 0; i < MOST + SPARE; i++)

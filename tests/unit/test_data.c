@@ -1,14 +1,6 @@
 /* Data sets: what is refused and how, and that tokens come back. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/unit/data_files.h"
 #include "trainer/data/indexed.h"
@@ -60,7 +52,6 @@ static void write_image(const struct image *image)
 
 static int remove_files(void **state)
 {
-    (void)state;
     unlink(PREFIX ".idx");
     unlink(PREFIX ".bin");
     return 0;
@@ -72,7 +63,6 @@ static void every_type_is_read_back(void **state)
 {
     static const int codes[] = {INDEXED_U8, INDEXED_U16, INDEXED_I32};
 
-    (void)state;
     for (size_t c = 0; c < 3; c++) {
         struct image image = make_image(codes[c]);
         struct indexed_facts facts;
@@ -113,7 +103,6 @@ static void sequences_and_documents_are_read_back(void **state)
     struct indexed *indexed;
     struct error err;
 
-    (void)state;
     write_image(&image);
     indexed = indexed_open(PREFIX, &err);
     assert_non_null(indexed);
@@ -150,7 +139,6 @@ static void large_sets_are_read_across_chunks(void **state)
     struct indexed *indexed;
     struct error err;
 
-    (void)state;
     assert_true(idx && bin && tokens);
     memcpy(idx, make_image(INDEXED_U16).idx, 18);
     put(idx + 18, COUNT, 8);
@@ -238,7 +226,6 @@ static void every_broken_index_has_its_message(void **state)
         {"last length", LENGTHS + 12, 4, 6, "test_data.bin has 24 bytes; by its index 13 tokens of 2 bytes: 26"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct image image = make_image(INDEXED_U16);
 
@@ -251,7 +238,6 @@ static void every_broken_index_has_its_message(void **state)
 /* Cut the index at every length: none may open. */
 static void every_short_index_is_refused(void **state)
 {
-    (void)state;
     for (size_t size = 0; size < IDX_SIZE; size++) {
         struct image image = make_image(INDEXED_U16);
         struct error err;
@@ -267,7 +253,6 @@ static void wrong_sizes_and_missing_files_are_named(void **state)
 {
     struct image image = make_image(INDEXED_U16);
 
-    (void)state;
     image.idx_size++;
     write_image(&image);
     assert_open_fails("long index", "test_data.idx has 115 bytes; 4 sequences and 4 document boundaries take 114");
@@ -297,7 +282,6 @@ static void a_file_that_shrinks_is_an_error(void **state)
     struct indexed *indexed;
     struct error err;
 
-    (void)state;
     write_image(&image);
     indexed = indexed_open(PREFIX, &err);
     assert_non_null(indexed);
@@ -316,7 +300,6 @@ static void tokens_beyond_the_vocabulary_are_reported(void **state)
     struct samples *samples;
     struct error err;
 
-    (void)state;
     put(image.bin + 4 * 9, (uint32_t)-5, 4);
     write_image(&image);
     samples = make_samples(PREFIX, &shape, NULL, false, 0, &err);

@@ -1,11 +1,5 @@
 /* A GPT's samples with data.reset = "document": where documents begin, and which targets are left out. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/philox.h"
 #include "tests/unit/data_files.h"
@@ -56,7 +50,6 @@ static void make_set(uint64_t seed)
 
 static int remove_files(void **state)
 {
-    (void)state;
     unlink(PREFIX ".idx");
     unlink(PREFIX ".bin");
     unlink(OTHER ".idx");
@@ -111,7 +104,6 @@ static void check_set(int eod)
 
 static void documents_begin_at_boundaries_and_after_eod(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed < 30; seed++) {
         make_set(seed);
         check_set(-1);
@@ -128,7 +120,6 @@ static void eod_tokens_alone_are_megatrons_masks(void **state)
     struct error err;
     struct samples *samples;
 
-    (void)state;
     make_set(1);
     write_data_set(PREFIX, set.tokens, whole, 1, boundaries, 1);
     samples = samples_create(&job, PREFIX, false, 0, &err);
@@ -162,7 +153,6 @@ static void without_reset_nothing_is_masked(void **state)
     struct samples *samples;
     int32_t tokens[SEQ], targets[SEQ];
 
-    (void)state;
     make_set(2);
     samples = samples_create(&job, PREFIX, false, 0, &err);
     assert_non_null(samples);
@@ -184,7 +174,6 @@ static void batches_hold_the_documents(void **state)
     struct batch *batch = batch_create(&job.model, true, MOST, &err);
     long predicted = 0;
 
-    (void)state;
     make_set(3);
     blend = blend_create(&job, false, &err);
     assert_true(blend && batch);
@@ -220,7 +209,6 @@ static void in_a_blend_each_set_has_its_own_documents(void **state)
     struct batch *batch = batch_create(&job.model, true, MOST, &err);
     int seen[2] = {0};
 
-    (void)state;
     make_set_at(OTHER, 6);
     sets[1] = set;
     make_set_at(PREFIX, 5);
@@ -254,7 +242,6 @@ static void a_changed_index_is_noticed(void **state)
     struct error err;
     struct samples *samples;
 
-    (void)state;
     make_set(4);
     samples = samples_create(&job, PREFIX, false, 0, &err);
     assert_non_null(samples);

@@ -9,17 +9,8 @@
  * After a wanted change: `test_environments --update` writes the files anew; look at the difference in git.
  */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/cmocka_test.h"
 #include "tests/unit/machines.h"
 
 #define PROMPT "$ muster-topo node "
@@ -109,7 +100,6 @@ static void each_machine_gets_its_environment(void **state)
 {
     size_t machines = 0, cases = 0, wrong = 0;
 
-    (void)state;
     for (char **name = machines_names(); *name; name++, machines++) {
         char *expected = machines_file(*name, "environment.txt"), *copy, *text;
 

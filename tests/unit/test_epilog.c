@@ -4,15 +4,7 @@
  */
 #include <fcntl.h>
 #include <linux/fuse.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
@@ -21,9 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "srun-plugin/spank/epilog.h"
+#include "tests/cmocka_test.h"
 
 enum { NOBODY = 65534, JOB = 4711, TEXT = 64 * 1024 };
 
@@ -76,7 +67,6 @@ static int drain(int seconds)
 
 static int set_up(void **state)
 {
-    (void)state;
     user = geteuid() == 0 ? NOBODY : geteuid();
     if (!mkdtemp(base) || chmod(base, 0755) < 0)
         return -1;
@@ -88,21 +78,18 @@ static int empty(void **state)
 {
     char command[128];
 
-    (void)state;
     snprintf(command, sizeof command, "rm -rf %s/muster-*", base);
     return system(command);
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     unlink(program);
     return rmdir(base);
 }
 
 static void each_stage_of_the_job_is_drained(void **state)
 {
-    (void)state;
     make_stage("");
     make_stage(".n1.5d0c1b2a");
     make_stage("0"); /* of job 47110 */
@@ -120,7 +107,6 @@ static void of_a_heterogeneous_job_too(void **state)
 {
     struct epilog epilog = {.job_id = JOB + 1, .het_job_id = JOB, .uid = user, .roots = base, .ckptd = program};
 
-    (void)state;
     make_stage(".n1.5d0c1b2a");
     script("exit 0");
     epilog.seconds = 30;
@@ -137,7 +123,6 @@ static void what_earlier_jobs_left_is_drained(void **state)
     struct epilog epilog = {.job_id = JOB, .uid = user, .roots = base, .ckptd = program, .keep = "24h", .seconds = 30};
     char path[256];
 
-    (void)state;
     if (getenv("MUSTER_TEST_EMULATED")) {
         print_message("# an emulator sets no limit on memory\n");
         skip();
@@ -167,7 +152,6 @@ static void slurmd_does_not_wait_for_it(void **state)
     int ends[2];
     char byte;
 
-    (void)state;
     make_stage("");
     assert_int_equal(pipe(ends), 0); /* open until the process has ended that nobody waits for */
     script("while [ ! -e \"$6/go\" ]; do sleep 0.01; done");
@@ -190,7 +174,6 @@ static void a_program_that_anybody_could_write_is_not_run(void **state)
     const struct epilog epilog = {
         .job_id = JOB, .uid = user, .roots = base, .ckptd = program, .trust = distrust, .seconds = 30};
 
-    (void)state;
     make_stage("");
     script("echo ran");
     said[0] = '\0';
@@ -203,7 +186,6 @@ static void a_program_that_anybody_could_write_is_not_run(void **state)
 /* The directory is everybody's, and the log is root's. */
 static void a_name_forges_no_line_of_the_log(void **state)
 {
-    (void)state;
     make_stage(".x\n[2026-11-22T14:22:53] error: forged");
     make_stage(".x\033[31m");
     make_stage(".x y");
@@ -214,7 +196,6 @@ static void a_name_forges_no_line_of_the_log(void **state)
 
 static void what_it_prints_comes_as_printable_lines(void **state)
 {
-    (void)state;
     make_stage("");
     script("printf 'a\\033[31mb\\302\\233c\\n\\nlast' >&2; exit 74");
     assert_int_equal(drain(30), 1);
@@ -225,7 +206,6 @@ static void what_it_prints_comes_as_printable_lines(void **state)
 /* What muster-ckptd could not write stays there: nobody is promised to go on with it. */
 static void what_is_left_is_said_to_be_kept(void **state)
 {
-    (void)state;
     make_stage("");
     script("exit 75");
     assert_int_equal(drain(30), 1);
@@ -235,7 +215,6 @@ static void what_is_left_is_said_to_be_kept(void **state)
 
 static void endless_output_is_cut(void **state)
 {
-    (void)state;
     make_stage("");
     script("yes | head -n 100000; exit 0");
     assert_int_equal(drain(30), 1);
@@ -248,7 +227,6 @@ static void thousands_of_stages_are_no_work_for_root(void **state)
 {
     char suffix[16];
 
-    (void)state;
     for (int i = 0; i < 200; i++) {
         snprintf(suffix, sizeof suffix, ".%d", i);
         make_stage(suffix);
@@ -269,7 +247,6 @@ static double seconds_told(void)
 
 static void its_seconds_are_less_than_the_epilogs(void **state)
 {
-    (void)state;
     make_stage("");
     script("echo told $5");
     assert_int_equal(drain(60), 1);
@@ -290,7 +267,6 @@ static bool drain_in_time(void)
 
 static void what_hangs_is_killed_in_time(void **state)
 {
-    (void)state;
     make_stage("");
     script("trap '' TERM; sleep 60");
     assert_true(drain_in_time());
@@ -306,7 +282,6 @@ static void keep_warning(const char *line)
 
 static void it_ends_before_slurmd_kills_it(void **state)
 {
-    (void)state;
     warning[0] = '\0';
     assert_int_equal(epilog_timeout_fit(60, EPILOG_NO_TIMEOUT, keep_warning), 60);
     assert_int_equal(epilog_timeout_fit(60, 63, keep_warning), 60);
@@ -347,7 +322,6 @@ static void the_timeout_is_that_of_slurm_conf(void **state)
     };
     char path[128], more[128];
 
-    (void)state;
     snprintf(path, sizeof path, "%s/slurm.conf", base);
     snprintf(more, sizeof more, "%s/more", base);
     write_text(more, "EpilogTimeout=70\n");
@@ -405,7 +379,6 @@ static void the_user_cannot_take_the_process_over(void **state)
     int status;
     pid_t thief;
 
-    (void)state;
     if (geteuid() != 0)
         skip(); /* it is root who has something to lose */
     make_stage("");
@@ -428,7 +401,6 @@ static void what_cannot_be_killed_is_left_behind(void **state)
     char seized;
     bool in_time;
 
-    (void)state;
     make_stage("");
     script("echo $$ >\"$6/pid\"; sleep 60");
     assert_int_equal(pipe(ends), 0);
@@ -513,7 +485,6 @@ static void what_hangs_in_the_kernel_is_left_behind(void **state)
     bool in_time;
     pid_t server;
 
-    (void)state;
     snprintf(path, sizeof path, "%s/hanging", base);
     server = mount_hanging(path);
     if (server < 0) {

@@ -1,16 +1,7 @@
 /* What the shipped profiles set on which machine, and what is read beside them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "tests/cmocka_test.h"
 #include "tests/unit/fabric_machines.h"
 
 /* ---- the shipped profiles ---------------------------------------------------------------------------------------- */
@@ -19,7 +10,6 @@ static void each_machine_gets_its_variables(void **state)
 {
     struct fabric *fabric = machines_load_shipped(NULL);
 
-    (void)state;
     for (size_t i = 0; i < MACHINES; i++) {
         struct env_list *plan = machines_plan(fabric, &machines[i].facts, NULL);
         char text[4096] = "";
@@ -78,7 +68,6 @@ static void profiles_for_absent_parts_are_not_needed(void **state)
     struct fabric *all = machines_load_shipped(NULL);
     size_t skipped = 0;
 
-    (void)state;
     for (size_t i = 0; i < 3 * MACHINES; i++) {
         struct fabric_facts facts = machines[i / 3].facts;
         struct env_list *plan, *other;
@@ -108,7 +97,6 @@ static void shipped_profiles_are_named_without_their_directory(void **state)
     struct fabric *fabric = machines_load_shipped(NULL);
     struct env_list *plan = machines_plan(fabric, &machines[0].facts, NULL);
 
-    (void)state;
     assert_in_range(plan->count, 1, 100);
     for (size_t v = 0; v < plan->count; v++)
         assert_null(strchr(plan->variables[v].source, '/'));
@@ -130,7 +118,6 @@ static void without_gpus_no_shipped_profile_asks_for_ethernet(void **state)
     struct fabric *all = machines_load_shipped(NULL);
     int plain = 0;
 
-    (void)state;
     for (size_t i = 0; i < MACHINES; i++) {
         struct fabric_facts bare = machines[i].facts;
         struct env_list *plan, *whole;
@@ -176,7 +163,6 @@ static bool lists(const char *words, const char *word)
 
 static void each_profile_matches_its_machines_and_no_others(void **state)
 {
-    (void)state;
     for (size_t p = 0; p < SHIPPED; p++) {
         struct fabric *fabric = fabric_create(NULL);
         int matched = 0;
@@ -201,7 +187,6 @@ static void reads_nccl_conf_as_nccl_does(void **state)
 {
     struct file_variables conf = {0};
 
-    (void)state;
     assert_int_equal(fabric_conf_parse(&conf,
                                        "# NCCL_A=0\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAME==ens1f0\n\n NCCL_B=1\nNCCL_C\n"
                                        "NCCL_D = 1\n9X=1\nNCCL_E=\nNCCL_F=a b ",
@@ -226,7 +211,6 @@ static void a_large_nccl_conf_is_bounded(void **state)
     struct error err = {0};
     int fd = mkstemp(path);
 
-    (void)state;
     assert_true(fd >= 0);
     memset(text, '#', sizeof text);
     memcpy(text, "A=1\n", 4);
@@ -252,7 +236,6 @@ static void finds_libraries_where_the_loader_looks(void **state)
 {
     char path[1024];
 
-    (void)state;
     snprintf(path, sizeof path, "/nowhere::%s/etc/fabric:/", getenv("top_srcdir"));
     assert_true(fabric_find_file("tcp.cfg", path));
     assert_false(fabric_find_file("no-such.cfg", path));
@@ -302,7 +285,6 @@ static void the_manual_has_every_key(void **state)
     const char *manual = read_manual();
     char bold[64];
 
-    (void)state;
     assert_int_equal(expect_words("x = 1;", "it has ", manual), 7);
     assert_int_equal(expect_words("name = \"p\"; match = { x = 1; };", "it has ", manual), 11);
     assert_int_equal(expect_words("name = \"p\"; match = { }; set = ( { x = 1; } );", "it has ", manual), 5);

@@ -1,19 +1,10 @@
 /* Profiles that must be refused, each with its line, and that one of them never costs the others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/philox.h"
 #include "srun-plugin/fabric/fabric.h"
+#include "tests/cmocka_test.h"
 
 /* libconfig 1.5 loses a string that a syntax error follows; it is not ours to free. LeakSanitizer asks for this. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default")));
@@ -48,7 +39,6 @@ static void every_broken_profile_has_its_message(void **state)
     char path[1024];
     int refused = 0;
 
-    (void)state;
     snprintf(path, sizeof path, "%s/tests/unit/broken_fabric", getenv("top_srcdir"));
     assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, path, NULL, expect_first_line, &refused), 0);
     assert_in_range(refused, 50, 1000);
@@ -90,7 +80,6 @@ static void a_broken_profile_is_skipped_and_told(void **state)
     static const char *const files[] = {"a.cfg", "b.cfg", "c.cfg", "d.cfg", "e.cfg", "f.cfg", "g.txt", ".h.cfg"};
     int count = 0;
 
-    (void)state;
     assert_non_null(mkdtemp(directory));
     assert_int_equal(chdir(directory), 0);
     write_file("a.cfg", PROFILE("A"), strlen(PROFILE("A")));
@@ -131,7 +120,6 @@ static void a_directory_that_is_not_there_has_no_profiles(void **state)
     struct fabric *fabric = fabric_create(NULL);
     int count = 0;
 
-    (void)state;
     assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, "/no/such/directory", NULL, keep, &count), 0);
     assert_int_equal(count, 0);
     assert_int_equal(fabric_add_directory(fabric, FABRIC_SITE, "/proc/self/status", NULL, keep, &count), 0);
@@ -175,7 +163,6 @@ static void mutations_never_crash(void **state)
     int accepted = 0, refused = 0;
     FILE *file;
 
-    (void)state;
     snprintf(path, sizeof path, "%s/etc/fabric/roce.cfg", getenv("top_srcdir"));
     file = fopen(path, "r");
     assert_non_null(file);

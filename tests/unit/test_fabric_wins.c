@@ -1,14 +1,5 @@
 /* Who wins: the user, the job file, nccl.conf, the site, the shipped profile. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
+#include "tests/cmocka_test.h"
 #include "tests/unit/fabric_machines.h"
 
 /* ---- who wins ---------------------------------------------------------------------------------------------------- */
@@ -23,7 +14,6 @@ static void the_first_who_has_a_say_wins(void **state)
         "source = \"d\"; } );\n";
     static const struct fabric_facts facts;
 
-    (void)state;
     for (unsigned who = 0; who < 32; who++) {
         struct fabric *fabric = fabric_create(NULL);
         struct file_variables job = {0}, conf = {0};
@@ -70,7 +60,6 @@ static void the_report_says_what_muster_would_have_set(void **state)
     struct env_list *plan = machines_plan(fabric, &machines[0].facts, &inputs);
     const struct env_variable *variable = machines_find(plan, "NCCL_SOCKET_IFNAME");
 
-    (void)state;
     assert_non_null(strstr(variable->why, "infiniband.cfg:"));
     assert_non_null(strstr(variable->why, " would have set =eno1"));
     variable = machines_find(plan, "NCCL_IB_HCA");
@@ -91,7 +80,6 @@ static void a_site_lays_its_own_over_the_shipped_one(void **state)
     struct fabric *fabric = machines_load_shipped(NULL);
     struct env_list *plan;
 
-    (void)state;
     machines_add(fabric, FABRIC_SITE,
                  "name = \"low\"; priority = 10; match = { };\n"
                  "set = ( " SET("NCCL_A", "low") ", " SET("NCCL_B", "low") ", " SET("NCCL_IB_TC", "low") " );\n",
@@ -119,7 +107,6 @@ static void a_site_replaces_a_shipped_one_by_its_name(void **state)
     struct fabric *fabric = machines_load_shipped(NULL);
     struct env_list *plan;
 
-    (void)state;
     /* Also where it does not match: whatever is known as infiniband is the site's. */
     machines_add(fabric, FABRIC_SITE,
                  "name = \"infiniband\"; match = { least_nodes = 100; }; set = ( " SET("NCCL_A", "1") " );",
@@ -142,7 +129,6 @@ static void what_is_not_known_is_left_out_and_told(void **state)
     struct fabric *fabric = fabric_create(NULL);
     struct env_list *plan;
 
-    (void)state;
     machines_add(fabric, FABRIC_SITE,
                  "name = \"site\"; match = { nics = [ \"roce\" ]; };\n"
                  "set = (\n" SET("NCCL_IB_GID_INDEX", "${gid_index}") ",\n" SET("OMP_PLACES", "${cores}") ",\n" SET(
@@ -170,7 +156,6 @@ static void the_first_setting_whose_condition_holds_counts(void **state)
     struct fabric *fabric = fabric_create(NULL);
     struct env_list *plan;
 
-    (void)state;
     machines_add(
         fabric, FABRIC_SHIPPED,
         "name = \"p\"; match = { }; set = (\n{ name = \"X\"; value = \"a\"; why = \"w\"; source = \"d\"; when = "

@@ -1,13 +1,8 @@
 /* The formulas against rows that others published: BigScience's training logs and MosaicML's llm-foundry tables. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "plan/flops.h"
+#include "tests/cmocka_test.h"
 
 static void assert_close(double value, double expected, double tolerance)
 {
@@ -20,7 +15,6 @@ static void megatron_before(void **state)
 {
     const struct model_shape shape = {80, 13824, 96, 2048, 250880, MODEL_GPT};
 
-    (void)state;
     assert_close(flops_megatron_before(&shape, 2048.0 * 2048.0, true) / 147.43 / 320 * 1e-12, 130.53, 0.05);
 }
 
@@ -36,7 +30,6 @@ static void bigscience(void **state)
         {80, 13824, 320, 147.04, 135.92},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct model_shape shape = {rows[i].layers, rows[i].hidden, 64, 2048, 250880, MODEL_GPT};
         double flops = flops_megatron(&shape, 2048.0 * 2048.0, true);
@@ -61,7 +54,6 @@ static const struct {
 
 static void mosaicml(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < MOSAICML_ROWS; i++) {
         const struct model_shape *m = &mosaicml_rows[i].shape;
         double tokens = mosaicml_rows[i].sequences_per_s * m->seq_length;
@@ -78,7 +70,6 @@ static void mosaicml(void **state)
 /* MosaicML's mfu adds 4 Lds for attention, a third of PaLM's 12 Lds. So PaLM's MFU, ours, is mfu* + 3 (mfu - mfu*). */
 static void palm_from_mosaicmls_rows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < MOSAICML_ROWS; i++) {
         const struct model_shape *m = &mosaicml_rows[i].shape;
         double tokens = mosaicml_rows[i].sequences_per_s * m->seq_length;
@@ -93,7 +84,6 @@ static void recompute_costs_a_forward_pass_more(void **state)
     const struct model_shape shape = {12, 768, 12, 1024, 50257, MODEL_GPT};
     double n = (double)model_parameters(&shape), lds = 12.0 * 768 * 1024;
 
-    (void)state;
     assert_close(flops_model(&shape, 1), 6 * n + 12 * lds, 1e-3);
     assert_close(flops_hardware(&shape, 1000, RECOMPUTE_NONE), flops_model(&shape, 1000), 0);
     assert_close(flops_hardware(&shape, 1, RECOMPUTE_FULL), 8 * n + 16 * lds, 1e-3);
@@ -107,7 +97,6 @@ static void bert_counts_as_a_gpt_of_its_parameters(void **state)
 {
     const struct model_shape bert = {24, 1024, 16, 512, 30522, MODEL_BERT};
 
-    (void)state;
     assert_close(flops_model(&bert, 1), 6.0 * 336226108 + 12.0 * 24 * 1024 * 512, 1e-3);
 }
 

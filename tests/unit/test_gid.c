@@ -1,17 +1,8 @@
 /* The GID of a RoCE port that routes, from a sysfs that the test writes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "srun-plugin/node/node_impl.h"
+#include "tests/cmocka_test.h"
 
 static char root[] = "gid-XXXXXX";
 
@@ -48,7 +39,6 @@ static void add(const char *port, int index, const char *type, const char *gid)
 
 static void finds_the_routed_ipv4_gid(void **state)
 {
-    (void)state;
     /* As on a DGX: link-local and IPv4, each as v1 and v2. */
     add("mlx5_0:1", 0, "IB/RoCE v1", LINK_LOCAL);
     add("mlx5_0:1", 1, "RoCE v2", LINK_LOCAL);
@@ -75,7 +65,6 @@ static void finds_the_routed_ipv4_gid(void **state)
 
 static int make_root(void **state)
 {
-    (void)state;
     return mkdtemp(root) ? 0 : -1;
 }
 
@@ -83,7 +72,6 @@ static int remove_root(void **state)
 {
     char command[64];
 
-    (void)state;
     snprintf(command, sizeof command, "rm -r %s", root);
     return system(command);
 }

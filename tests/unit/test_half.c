@@ -1,13 +1,9 @@
 /* The two 16-bit types of common/dtype.h: every value there is, and rounding against float64. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <cmocka.h>
 
 #include "common/dtype.h"
 #include "common/philox.h"
+#include "tests/cmocka_test.h"
 
 enum { DRAWS = 2000000 };
 
@@ -39,7 +35,6 @@ static double value_of(const struct type *type, uint16_t half)
 
 static void every_half_comes_back(void **state)
 {
-    (void)state;
     for (int t = 0; t < TYPES; t++)
         for (int i = 0; i < 65536; i++) {
             uint16_t half = (uint16_t)i;
@@ -86,7 +81,6 @@ static void rounded_as_in_float64(void **state)
 {
     struct philox_stream stream = {.seed = 1};
 
-    (void)state;
     for (int t = 0; t < TYPES; t++)
         for (uint64_t i = 0; i < DRAWS; i++) {
             float value = float_of_bits(philox_u32(stream, i));
@@ -100,7 +94,6 @@ static void rounded_as_in_float64(void **state)
  * would be next to it, the last subnormal and the first normal number, zero and the least. */
 static void ties_and_what_is_beside_them(void **state)
 {
-    (void)state;
     for (int t = 0; t < TYPES; t++)
         for (uint16_t half = 0; half < types[t].infinity; half++) {
             double low = value_of(&types[t], half), high = value_of(&types[t], (uint16_t)(half + 1));
@@ -118,7 +111,6 @@ static void not_a_number_stays_one(void **state)
     /* NaNs whose bits are all in the half that is cut off must not become infinity */
     static const uint32_t bits[] = {0x7fc00000, 0x7f800001, 0x7f801000, 0xff800001, 0xffffffff, 0x7fffffff};
 
-    (void)state;
     for (int t = 0; t < TYPES; t++)
         for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
             assert_true(isnan(types[t].to_float(types[t].of_float(float_of_bits(bits[i])))));

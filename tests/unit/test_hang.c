@@ -1,18 +1,10 @@
 /* Who holds up a run that hangs, and how that is said; test_hang_random.c has runs of random programs. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/text.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/hang_world.h"
 #include "trainer/watch/hang.h"
 
@@ -59,7 +51,6 @@ static void a_rank_that_computes(void **state)
 {
     struct hang_world w = two_behind();
 
-    (void)state;
     hang_world_take(&w, 603);
     check_cause(&w, HANG_LATE,
                 "rank 5 on n3 is 2 collectives behind, last entered reduce-scatter of block 7 gradients (dp); it has "
@@ -75,7 +66,6 @@ static void a_rank_that_is_lost(void **state)
 {
     struct hang_world w = two_behind();
 
-    (void)state;
     hang_world_take(&w, 20);
     w.ranks[5].state = HANG_STOPPED;
     check_cause(&w, HANG_LATE,
@@ -96,7 +86,6 @@ static void a_dead_rank_that_nobody_waits_for(void **state)
 {
     struct hang_world w = hang_world(4, 1, 1);
 
-    (void)state;
     hang_world_take(&w, 0.1);
     w.ranks[2].state = HANG_DEAD;
     check_cause(&w, HANG_LATE,
@@ -108,7 +97,6 @@ static void a_host_is_one_cause(void **state)
 {
     struct hang_world w = two_behind();
 
-    (void)state;
     hang_world_take(&w, 20);
     for (int rank = 4; rank < 6; rank++)
         w.ranks[rank].state = HANG_SILENT;
@@ -129,7 +117,6 @@ static void a_chain_ends_at_one(void **state)
 {
     struct hang_world w = hang_world(2, 2, 2);
 
-    (void)state;
     for (int rank = 0; rank < 8; rank++)
         hang_world_do(&w, rank, WORLD, RECORD_SUM, "losses");
     enter_and_wait(&w, 3, BACKWARD, RECORD_RECEIVE, 7, "micro-batch 2");
@@ -151,7 +138,6 @@ static void entering_is_not_all(void **state)
     struct hang_world w = hang_world(2, 1, 1);
     struct record_op op;
 
-    (void)state;
     enter_and_wait(&w, 0, DP, RECORD_ALL_GATHER, -1, "block 0 parameters");
     op = hang_world_enter(&w, 1, DP, RECORD_ALL_GATHER, -1, "block 0 parameters");
     hang_world_take(&w, 700);
@@ -176,7 +162,6 @@ static void a_message_is_between_two(void **state)
 {
     struct hang_world w = hang_world(1, 1, 3);
 
-    (void)state;
     enter_and_wait(&w, 0, BACKWARD, RECORD_RECEIVE, 1, "micro-batch 1");
     hang_world_take(&w, 700);
     check_cause(
@@ -204,7 +189,6 @@ static void a_circle(void **state)
 {
     struct hang_world w = hang_world(2, 2, 1);
 
-    (void)state;
     enter_and_wait(&w, 0, DP, RECORD_SUM, -1, "");
     enter_and_wait(&w, 2, TP, RECORD_ALL_GATHER, -1, "x");
     enter_and_wait(&w, 3, DP, RECORD_SUM, -1, "");
@@ -221,7 +205,6 @@ static void different_operations(void **state)
 {
     struct hang_world w = hang_world(2, 1, 1);
 
-    (void)state;
     enter_and_wait(&w, 0, DP, RECORD_SUM, -1, "losses");
     enter_and_wait(&w, 1, DP, RECORD_ALL_GATHER, -1, "block 3 parameters");
     hang_world_take(&w, 700);
@@ -239,7 +222,6 @@ static void aborts(void **state)
     struct record_cause cause;
     struct hang_verdict v;
 
-    (void)state;
     hang_world_take(&w, 1);
     w.ranks[3].state = HANG_ABORTED;
     w.ranks[5].state = HANG_DEAD;
@@ -273,7 +255,6 @@ static void nobody_waits(void **state)
 {
     struct hang_world w = hang_world(4, 1, 1);
 
-    (void)state;
     hang_world_take(&w, 1);
     check_cause(&w, HANG_NOTHING, "no rank waits for another");
     hang_world_free(&w);
@@ -285,7 +266,6 @@ static void causes_are_cut(void **state)
     struct record_cause cause;
     struct hang_verdict v;
 
-    (void)state;
     for (int rank = 0; rank < 64; rank++) {
         if (rank % 2)
             w.ranks[rank].state = rank % 4 == 1 ? HANG_DEAD : HANG_STOPPED;
@@ -321,7 +301,6 @@ static void the_report_says_who_waits(void **state)
     struct hang_world w = two_behind();
     char *text;
 
-    (void)state;
     w.ranks[5].state = HANG_STOPPED;
     w.ranks[5].record.step = 12;
     w.ranks[5].record.micro_batch = 3;
@@ -355,7 +334,6 @@ static void a_death_seen_from_another_node(void **state)
     char dir[] = "/tmp/muster-hang-XXXXXX", command[64];
     struct hang_world w = two_behind();
 
-    (void)state;
     hang_world_take(&w, 1);
     assert_non_null(mkdtemp(dir));
     for (int k = 0; k < 2; k++) {
@@ -388,7 +366,6 @@ static void files_bring_it_together(void **state)
     bool published[8];
     char *before, *after;
 
-    (void)state;
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/not/yet", dir);
     assert_false(hang_alarm_raised(path));
@@ -461,7 +438,6 @@ static void damaged_files_are_skipped(void **state)
     struct hang_rank *read = calloc((size_t)8, sizeof *read);
     size_t bytes;
 
-    (void)state;
     assert_non_null(mkdtemp(dir));
     hang_world_take(&w, 20);
     publish_node(&w, dir, 2);

@@ -2,16 +2,7 @@
  * Random programs on random meshes, in which some ranks stop at random points while the others go on until nobody can:
  * the verdict names those ranks, and nobody else.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "tests/cmocka_test.h"
 #include "tests/unit/hang_world.h"
 
 enum { ITEMS = 120, ROUNDS = 3000, MOST_RANKS = 32 };
@@ -211,21 +202,18 @@ static void names_the_stuck(int victims, const enum hang_state *states, int nsta
 
 static void one_rank_computes(void **state)
 {
-    (void)state;
     for (int i = 0; i < ROUNDS; i++)
         names_the_stuck(1, (enum hang_state[]){HANG_RUNNING}, 1);
 }
 
 static void one_rank_is_lost(void **state)
 {
-    (void)state;
     for (int i = 0; i < ROUNDS; i++)
         names_the_stuck(1, (enum hang_state[]){HANG_STOPPED, HANG_DEAD, HANG_SILENT}, 3);
 }
 
 static void several(void **state)
 {
-    (void)state;
     for (int i = 0; i < ROUNDS; i++)
         names_the_stuck(2 + random_below(2), (enum hang_state[]){HANG_RUNNING, HANG_STOPPED, HANG_DEAD, HANG_SILENT},
                         4);
@@ -234,7 +222,6 @@ static void several(void **state)
 /* Records that make no sense must end in some verdict. */
 static void nonsense(void **state)
 {
-    (void)state;
     for (int i = 0; i < ROUNDS; i++) {
         struct hang_world w = hang_world(1 + random_below(3), 1 + random_below(2), 1 + random_below(3));
         struct hang_verdict v;

@@ -1,14 +1,6 @@
 /* Ranks that cannot see their neighbours' GPUs: what Slurm set, and the line that it gets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "srun-plugin/node/visible.h"
+#include "tests/cmocka_test.h"
 
 /* Rank 3 of four on a node with four GPUs. */
 #define RANK .rank = 3, .local_ranks = 4, .node_gpus = 4
@@ -50,7 +42,6 @@ static const struct {
 
 static void judges_what_slurm_set(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char line[ISOLATION_LINE_SIZE];
 
@@ -65,7 +56,6 @@ static void writes_one_whole_line(void **state)
     struct isolation isolation = {RANK, .openable = 1, .visible = "0", .gpus_per_task = "1"};
     char line[ISOLATION_LINE_SIZE];
 
-    (void)state;
     isolation_judge(&isolation, line);
     assert_string_equal(line,
                         "rank 3 sees 1 of the node's 4 GPUs, because of --gpus-per-task=1: NCCL cannot use NVLink "

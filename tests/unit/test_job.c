@@ -1,18 +1,11 @@
 /* The job file: what is accepted, what it means, and that text, table and manual agree. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/job.h"
 #include "common/job_data.h"
 #include "common/job_impl.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_job_broken.h"
 
 static const char least[] = "model = { preset = \"gpt-tiny\"; };\n"
@@ -30,7 +23,6 @@ static void what_is_not_given_has_its_default(void **state)
 {
     struct job job;
 
-    (void)state;
     parse(&job, least, NULL, 0);
     assert_int_equal(job.model.layers, 4);
     assert_int_equal(job.model.seq_length, 128);
@@ -76,7 +68,6 @@ static void paths_get_the_values_of_their_patterns(void **state)
     struct error err;
     struct job job;
 
-    (void)state;
     setenv("SLURM_JOB_ID", "1234", 1);
     setenv("SLURM_ARRAY_JOB_ID", "1230", 1);
     setenv("SLURM_ARRAY_TASK_ID", "7", 1);
@@ -109,7 +100,6 @@ static void the_stage_is_one_that_slurmd_sees(void **state)
 {
     char base[] = "/tmp/muster-stage-XXXXXX", first[64], second[64], both[160], text[1024], root[JOB_PATH_SIZE];
 
-    (void)state;
     assert_non_null(mkdtemp(base));
     snprintf(first, sizeof first, "%s/first", base);
     snprintf(second, sizeof second, "%s/second", base);
@@ -141,7 +131,6 @@ static void what_is_given_is_kept(void **state)
 {
     struct job job;
 
-    (void)state;
     parse(
         &job,
         "model: { layers = 3; hidden = 96; heads = 6; seq_length = 64; vocab = 1000; init_std = 0.01; }\n"
@@ -177,7 +166,6 @@ static void sizes_beside_a_preset_override_it(void **state)
 {
     struct job job;
 
-    (void)state;
     parse(&job, "data = { train = \"t\"; }; model = { vocab = 256; preset = \"gpt-125m\"; };", NULL, 0);
     assert_int_equal(job.model.vocab, 256);
     assert_int_equal(job.model.hidden, 768);
@@ -191,7 +179,6 @@ static void overrides_win_and_the_last_wins_most(void **state)
                          "checkpoint.dir=/x#y = z"};
     struct job job;
 
-    (void)state;
     parse(&job, "model = { preset = \"gpt-tiny\"; }; data = { train = \"t\"; }; report = { metrics = \"m\"; };", set,
           9);
     assert_int_equal(job.batch.steps, 6);
@@ -218,7 +205,6 @@ static void text_makes_the_same_job_again(void **state)
                          "data.train=a b "};
     const char *more[] = {"batch.seed=78"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct job first, second, third;
         char *text;
@@ -273,7 +259,6 @@ static void every_key_reaches_its_own_field(void **state)
     static const char text[] = "model = { layers = 1; hidden = 128; heads = 2; seq_length = 8; vocab = 32; };\n"
                                "data = { train = \"t\"; }; checkpoint = { dir = \"d\"; };";
 
-    (void)state;
     for (int k = 0; k < job_key_count; k++) {
         const struct job_key *key = &job_keys[k];
         struct job before, after;
@@ -321,7 +306,6 @@ static void choices_that_stand_for_others_are_resolved(void **state)
     const char *types[] = {"precision.compute=fp16", "precision.reduce=compute", "precision.gradients=compute"};
     struct job job;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char set[32];
         const char *sets[] = {set, "parallel.reduce=step"};
@@ -373,7 +357,6 @@ static void blends_are_stored_as_one_string(void **state)
         {"( { data = \"web\"; weight = 2; } )", "web", 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[512], override[512], *set = override;
         struct job_data data;
@@ -397,7 +380,6 @@ static void examples_are_good_jobs(void **state)
 {
     const char *const names[] = {"gpt-tiny", "gpt-125m"};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         char path[600];
         struct job job;
@@ -438,7 +420,6 @@ static void the_manual_has_every_key_type_and_default(void **state)
     char path[600];
     FILE *file;
 
-    (void)state;
     snprintf(path, sizeof path, "%s/doc/muster.cfg.5.scd", getenv("top_srcdir"));
     file = fopen(path, "r");
     assert_non_null(file);
@@ -472,7 +453,6 @@ static void the_environment_has_no_keys_of_its_own(void **state)
     char found[256] = "";
     struct job job;
 
-    (void)state;
     parse(&job, text, NULL, 0);
     assert_int_equal(job_each_variable(&job, note_variable, found, NULL), 0);
     assert_string_equal(found, "3: NCCL_DEBUG=INFO\n4: NCCL_NET=AWS Libfabric\n4: NCCL_EMPTY=\n");
@@ -522,7 +502,6 @@ static void differences_are_those_that_what_is_learned_depends_on(void **state)
                                        "attention=cudnn"};
     static const char *const constant[] = {"optimizer.decay_steps=1000", "batch.steps=2000"};
 
-    (void)state;
     differ(NULL, 0, "");
     differ(none, 11, "");
     differ(some, 10,
@@ -538,7 +517,6 @@ static void destroying_nothing_is_harmless(void **state)
 {
     struct job job = {0};
 
-    (void)state;
     job_destroy(NULL);
     job_destroy(&job);
 }

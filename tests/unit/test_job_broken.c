@@ -1,16 +1,9 @@
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/job.h"
 #include "common/philox.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_job_broken.h"
 
 /* libconfig 1.5 loses a string that a syntax error follows; it is not ours to free. LeakSanitizer asks for this. */
@@ -49,7 +42,6 @@ void every_broken_file_has_its_message(void **state)
     int count = 0;
     DIR *listing;
 
-    (void)state;
     snprintf(directory, sizeof directory, "%s/tests/unit/broken_jobs", getenv("top_srcdir"));
     listing = opendir(directory);
     assert_non_null(listing);
@@ -106,7 +98,6 @@ void every_broken_override_has_its_message(void **state)
         {"batch.micro_batch=9", "batch.micro_batch = 9 is more than batch.global_batch = 8; at most the global batch"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char *set = (char *)rows[i].set, expected[1024];
         struct job job;
@@ -144,7 +135,6 @@ void unreadable_files_are_named(void **state)
 {
     char *large = calloc(1, 2 << 20);
 
-    (void)state;
     assert_load_fails("no-such.cfg", "cannot read the job file no-such.cfg: No such file or directory");
     assert_load_fails(".", ".: not a regular file; a job file is text of at most 1 MiB");
     write_file("test_job.cfg", "model = 1;\0", 11);
@@ -202,7 +192,6 @@ void mutations_never_crash(void **state)
     int accepted = 0, refused = 0;
     FILE *file;
 
-    (void)state;
     snprintf(path, sizeof path, "%s/etc/gpt-125m.cfg", getenv("top_srcdir"));
     file = fopen(path, "r");
     assert_non_null(file);

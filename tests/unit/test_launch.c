@@ -1,13 +1,5 @@
 /* launch.h: what each launcher's environment offers, and what is right for each MPI library. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/cmocka_test.h"
 #include "trainer/comm/launch.h"
 
 #define MPICH    "MPICH Version: 4.0.2\nMPICH Device: ch4:ucx"
@@ -78,7 +70,6 @@ static void set_environment(size_t which)
 
 static void launchers(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct launch launch, want = cases[i].launch;
 
@@ -112,7 +103,6 @@ static void check_library(const struct launch *launch, const char *library, bool
 
 static void libraries(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct launch *launch = &cases[i].launch;
 

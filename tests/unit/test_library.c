@@ -1,14 +1,7 @@
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "common/library.h"
+#include "tests/cmocka_test.h"
 
 #define MATH_FUNCTIONS(f) f(cosh) f(pow)
 
@@ -24,7 +17,6 @@ static void test_loads(void **state)
     struct math math = {0};
     struct error err = {0};
 
-    (void)state;
     unsetenv("MUSTER_TEST_LIBRARY");
     if (library_load(&libm, names, 2, &math, &err) < 0)
         fail_msg("%s", err.text);
@@ -38,7 +30,6 @@ static void test_missing_library(void **state)
     struct math math = {0};
     struct error err = {0};
 
-    (void)state;
     unsetenv("MUSTER_TEST_LIBRARY");
     assert_int_equal(library_load(&none, names, 2, &math, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
@@ -52,7 +43,6 @@ static void test_named_file(void **state)
     struct math math = {0};
     struct error err = {0};
 
-    (void)state;
     setenv("MUSTER_TEST_LIBRARY", "/nowhere/libm.so.6", 1);
     assert_int_equal(library_load(&libm, names, 2, &math, &err), -1);
     assert_non_null(strstr(err.text, "/nowhere/libm.so.6"));
@@ -67,7 +57,6 @@ static void test_missing_function(void **state)
     void *table[2] = {0};
     struct error err = {0};
 
-    (void)state;
     assert_int_equal(library_load(&libm, wrong, 2, table, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_string_equal(err.text, "Mathematics: libm.so.6 has no no_such_function; version 2.1 or newer is needed");

@@ -1,23 +1,15 @@
 /* The connections between ranks. All ranks are in this process: what a link sees is the kernel closing a socket. */
 #include "config.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <net/if.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/clock.h"
+#include "tests/cmocka_test.h"
 #include "trainer/watch/links.h"
 
 enum { RANKS = 20 };
@@ -43,7 +35,6 @@ static void connect_all(void)
 
 static int begin(void **state)
 {
-    (void)state;
     create_all();
     connect_all();
     return 0;
@@ -51,7 +42,6 @@ static int begin(void **state)
 
 static int clean_up(void **state)
 {
-    (void)state;
     for (int rank = 0; rank < RANKS; rank++)
         links_destroy(links[rank]);
     memset(links, 0, sizeof links);
@@ -84,7 +74,6 @@ static bool is_neighbor(int a, int b)
 
 static void neighbors_see_that_one_is_gone(void **state)
 {
-    (void)state;
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(links_poll(links[rank]), LINKS_QUIET);
     lose(1);
@@ -96,7 +85,6 @@ static void neighbors_see_that_one_is_gone(void **state)
 
 static void who_announces_its_end_is_not_missed(void **state)
 {
-    (void)state;
     links_tell(links[1], LINK_ENDING);
     lose(1);
     for (int rank = 0; rank < RANKS; rank++) {
@@ -107,7 +95,6 @@ static void who_announces_its_end_is_not_missed(void **state)
 
 static void an_alarm_is_no_death(void **state)
 {
-    (void)state;
     links_tell(links[0], LINK_ALARM);
     for (int rank = 0; rank < RANKS; rank++) {
         assert_int_equal(links_poll(links[rank]), is_neighbor(rank, 0) ? LINKS_ALARM : LINKS_QUIET);
@@ -134,7 +121,6 @@ static void where_nobody_listens_it_is_said(void **state)
 {
     struct link_address nowhere = addresses[0]; /* whose listener was closed */
 
-    (void)state;
     lose(1);
     assert_non_null(links[1] = links_create(RANKS, 1, &addresses[1], &err));
     assert_int_equal(links_connect(links[1], &nowhere, &err), -1);
@@ -176,7 +162,6 @@ static void a_node_that_does_not_answer_is_cut_off(void **state)
     pid_t child = fork();
     int status;
 
-    (void)state;
     assert_true(child >= 0);
     if (child == 0)
         _exit(cut_the_network());

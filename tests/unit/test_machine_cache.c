@@ -1,19 +1,11 @@
 /* The copy of the machine that slurmd saves: equal to a new reading, and refused if others could have written it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "srun-plugin/node/machine.h"
 #include "srun-plugin/node/node_impl.h"
 #include "srun-plugin/node/sysfs.h"
+#include "tests/cmocka_test.h"
 
 static char base[] = "/tmp/muster-cache-XXXXXX", dir[64], file[256];
 
@@ -21,7 +13,6 @@ static int set_up(void **state)
 {
     char boot[64];
 
-    (void)state;
     if (!mkdtemp(base) || !sysfs_line("/", boot, sizeof boot, "proc/sys/kernel/random/boot_id"))
         return -1;
     snprintf(dir, sizeof dir, "%s/muster", base);
@@ -31,7 +22,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     unlink(file);
     rmdir(dir);
     return rmdir(base);
@@ -62,7 +52,6 @@ static void it_equals_a_new_reading(void **state)
     struct error err = {0};
     char *now, *kept;
 
-    (void)state;
     write_now();
     write_now(); /* slurmd starts again */
     assert_non_null(kept = slurmd_cache_read(dir, MACHINE_CACHE));
@@ -89,7 +78,6 @@ static void it_tells_no_names(void **state)
     char *text, *line, *rest;
     struct stat status;
 
-    (void)state;
     write_now();
     assert_non_null(text = slurmd_cache_read(dir, MACHINE_CACHE));
     for (rest = text; (line = strsep(&rest, "\n")) && line[0];)
@@ -108,7 +96,6 @@ static void nobody_else_may_write_it(void **state)
     struct error err = {0};
     char *text;
 
-    (void)state;
     write_now();
     assert_int_equal(chmod(file, 0666), 0);
     assert_null(slurmd_cache_read(dir, MACHINE_CACHE));
@@ -129,7 +116,6 @@ static void a_gpu_that_is_gone_is_told(void **state)
     struct node_gpu gpu = {.address = "ffff:ff:1f.7", .numa = -1};
     struct node node = {.gpus = &gpu, .gpu_count = 1};
 
-    (void)state;
     node_check_gone(&node);
     assert_int_equal(gpu.state, GPU_LOST);
     assert_int_equal(node.problem_count, 1);
@@ -144,7 +130,6 @@ static void what_is_no_cache_is_not_read(void **state)
     struct node node = {0};
     char *text;
 
-    (void)state;
     write_now();
     assert_non_null(text = slurmd_cache_read(dir, MACHINE_CACHE));
     assert_int_equal(truncate(file, (off_t)strlen(text) / 2), 0);
@@ -188,7 +173,6 @@ static void a_broken_text_is_none(void **state)
     struct node node = {0};
     char text[512];
 
-    (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         snprintf(text, sizeof text, "%s", broken[i]);
         if (node_read_text(&node, text) == 0)

@@ -1,15 +1,8 @@
 /* Random choices, and which tokens are masked by them. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "common/philox.h"
+#include "tests/cmocka_test.h"
 #include "trainer/data/draws.h"
 
 /* |hits - draws * p| within 5 standard deviations: wrong once in 1.7 million, and the draws are the same every time. */
@@ -29,7 +22,6 @@ static void draws_are_philox(void **state)
     const uint64_t number = 0x123456789aull, seed = 0xfedcba9876543210ull;
     struct draws draws = draws_start(seed, 77, number);
 
-    (void)state;
     for (uint32_t i = 0; i < 40; i++) {
         uint32_t word = philox_u32((struct philox_stream){seed, 77, i / 4}, 4 * number + i % 4);
 
@@ -42,7 +34,6 @@ static void draws_are_even(void **state)
     static const uint32_t bounds[] = {1, 2, 3, 11, 256};
     struct draws draws = draws_start(1, 2, 3);
 
-    (void)state;
     for (size_t b = 0; b < sizeof bounds / sizeof bounds[0]; b++) {
         int hits[256] = {0};
 
@@ -62,7 +53,6 @@ static void chances_come_true(void **state)
     struct draws draws = draws_start(4, 5, 6);
     int hits = 0;
 
-    (void)state;
     for (int i = 0; i < 100000; i++) {
         assert_false(draws_chance(&draws, 0));
         assert_true(draws_chance(&draws, 1));
@@ -75,7 +65,6 @@ static void chances_come_true(void **state)
 
 static void counts_are_rounded_and_at_least_one(void **state)
 {
-    (void)state;
     assert_int_equal(mask_count(0.15, 2), 1);
     assert_int_equal(mask_count(0.15, 9), 1);
     assert_int_equal(mask_count(0.15, 11), 2);
@@ -123,7 +112,6 @@ static void exactly_the_wanted_number_is_chosen(void **state)
     struct tally tally = {0};
     uint64_t number = 0;
 
-    (void)state;
     for (int a = 0; a <= 12; a++)
         for (int b = 0; b <= 12; b++)
             for (int count = 0; count <= a + b; count++)
@@ -136,7 +124,6 @@ static void lengths_are_drawn_as_one_over_n(void **state)
     struct tally tally = {0};
     double sum[4];
 
-    (void)state;
     for (uint64_t number = 0; number < 2000; number++)
         check_choice(number, 70, 90, 24, &tally);
     for (int room = 1; room <= 3; room++)
@@ -153,7 +140,6 @@ static void places_are_even(void **state)
 {
     int hits[50] = {0};
 
-    (void)state;
     for (uint64_t number = 0; number < 50000; number++) {
         struct draws draws = draws_start(7, 1, number);
         struct mask_span span;

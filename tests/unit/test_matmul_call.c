@@ -1,16 +1,9 @@
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "common/dtype.h"
 #include "common/philox.h"
 #include "kernels/cuda/matmul_call.h"
+#include "tests/cmocka_test.h"
 
 /*
  * What matmul_call.c makes of a struct matmul is carried out here as cuBLASLt documents its column-major call, and
@@ -162,7 +155,6 @@ static void test_every_layout(void **state)
     static const int shapes[][3] = {{1, 1, 1}, {3, 8, 5}, {16, 24, 7}, {5, 1, 3}, {1, 16, 9}};
     int fused = 0, unfused = 0;
 
-    (void)state;
     for (int i = 0; i < 5 * 4 * 64; i++) {
         const int *shape = shapes[i / 256];
         int choice = i % 64, gap = choice & 8 ? 8 : 0;
@@ -192,7 +184,6 @@ static void test_what_is_fused(void **state)
 {
     struct matmul op = {.m = 16, .n = 24, .k = 8, .dtype = DTYPE_BF16};
 
-    (void)state;
     for (int epilogue = EPILOGUE_NONE; epilogue <= EPILOGUE_DGELU; epilogue++) {
         bool gelu = epilogue == EPILOGUE_BIAS_GELU || epilogue == EPILOGUE_DGELU;
         struct matmul other = op;
@@ -215,7 +206,6 @@ static void test_alignment(void **state)
     struct matmul op = {.m = 16, .n = 24, .k = 9, .dtype = DTYPE_BF16, .a = stored_a.at, .b = stored_b.at + 4};
     struct matmul_call p, q;
 
-    (void)state;
     op.c = stored_c.at;
     op.epilogue = EPILOGUE_BIAS;
     op.bias = stored_bias.at + 2;

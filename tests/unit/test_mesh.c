@@ -1,17 +1,9 @@
 /* world = dp x pp x tp: every rank has one place, and even splits cover everything once. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "common/mesh.h"
+#include "tests/cmocka_test.h"
 
 static void ranks_and_places_are_one_to_one(void **state)
 {
-    (void)state;
     for (int tp = 1; tp <= 4; tp++)
         for (int pp = 1; pp <= 4; pp++)
             for (int dp = 1; dp <= 5; dp++) {
@@ -36,7 +28,6 @@ static void tp_is_innermost_and_pp_outermost(void **state)
     struct mesh mesh;
     struct mesh_coords place;
 
-    (void)state;
     assert_int_equal(mesh_fit(&mesh, 24, 2, 3, NULL), 0); /* dp 4 */
     place = mesh_coords(&mesh, 1);
     assert_true(place.tp == 1 && place.dp == 0 && place.pp == 0);
@@ -53,7 +44,6 @@ static void a_world_that_does_not_divide_is_refused(void **state)
     struct mesh mesh;
     struct error err;
 
-    (void)state;
     assert_int_equal(mesh_fit(&mesh, 6, 4, 1, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "6 ranks"));
@@ -67,7 +57,6 @@ static void even_splits_cover_all_once(void **state)
 {
     const long counts[] = {0, 1, 2, 7, 64, 1000, 1001, 123456789012345};
 
-    (void)state;
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
         for (int parts = 1; parts <= 17; parts++) {
             long end = 0;

@@ -1,12 +1,6 @@
 /* Presets and the number of parameters, against published counts. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "common/job.h"
+#include "tests/cmocka_test.h"
 
 /* N of MosaicML's tables at V = 50257, and GPT-2's own four sizes at s = 1024 as Hugging Face counts them. */
 static void published_parameter_counts(void **state)
@@ -21,7 +15,6 @@ static void published_parameter_counts(void **state)
         {{48, 1600, 25, 1024, 50257, MODEL_GPT}, 1557611200},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_true(model_parameters(&rows[i].shape) == rows[i].parameters);
 }
@@ -35,7 +28,6 @@ static void bert_counts_its_heads_and_token_types(void **state)
     const uint64_t block = norm + (d * 3 * d + 3 * d) + (d * d + d) + norm + (d * 4 * d + 4 * d) + (4 * d * d + d);
     const uint64_t lm_head = d * d + d + norm + 30522, pooler = d * d + d, binary_head = 2 * d + 2;
 
-    (void)state;
     assert_true(model_parameters(&shape) == embeddings + 24 * block + norm + lm_head + pooler + binary_head);
     assert_true(model_parameters(&shape) == 336226108);
 }
@@ -51,7 +43,6 @@ static void presets_have_the_sizes_of_the_design(void **state)
         {"gpt-5.8b", 72, 2560, 32}, {"gpt-7b", 32, 4096, 32},   {"gpt-13b", 40, 5120, 40},  {"gpt-181b", 72, 14336, 64},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct model_shape shape;
 
@@ -70,7 +61,6 @@ static void bert_presets(void **state)
 {
     struct model_shape shape;
 
-    (void)state;
     assert_int_equal(model_preset(&shape, "bert-345m", NULL), 0);
     assert_memory_equal(&shape, (&(struct model_shape){24, 1024, 16, 512, 30522, MODEL_BERT}), sizeof shape);
     assert_int_equal(model_preset(&shape, "bert-tiny", NULL), 0);
@@ -81,7 +71,6 @@ static void tiny_is_for_bytes(void **state)
 {
     struct model_shape shape;
 
-    (void)state;
     assert_int_equal(model_preset(&shape, "gpt-tiny", NULL), 0);
     assert_int_equal(shape.layers, 4);
     assert_int_equal(shape.hidden, 128);
@@ -95,7 +84,6 @@ static void unknown_presets_list_the_known_ones(void **state)
     struct model_shape shape;
     struct error err;
 
-    (void)state;
     assert_int_equal(model_preset(&shape, "bert-346m", &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "\"bert-346m\""));

@@ -1,13 +1,5 @@
 /* muster-data, run as a user runs it: what it writes, says, refuses and leaves behind. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/unit/muster_data_run.h"
 #include "trainer/data/indexed.h"
@@ -32,7 +24,6 @@ static void expect_tokens(const char *prefix, const char *bytes, uint64_t docume
 
 static void texts_become_documents(void **state)
 {
-    (void)state;
     write_file("a", "first\n", 6);
     write_file("b", "z\xc3\xbcrich \xff", 9);
     expect("a b --out set", 0, "set: 15 tokens, 2 documents; wrote set.bin and set.idx\n");
@@ -45,7 +36,6 @@ static void texts_become_documents(void **state)
 
 static void standard_input_is_a_text(void **state)
 {
-    (void)state;
     write_file("a", "one", 3);
     expect("a - --out set < a", 0, "set: 6 tokens, 2 documents; wrote set.bin and set.idx\n");
     expect_tokens("set", "oneone", 2);
@@ -53,7 +43,6 @@ static void standard_input_is_a_text(void **state)
 
 static void the_last_part_is_for_validation(void **state)
 {
-    (void)state;
     write_file("a", "0123456789", 10);
     write_file("b", "abcdefghij", 10);
     expect("a b --out train --valid-out valid --valid-percent 25", 0,
@@ -97,7 +86,6 @@ static void expect_sentences(const char *prefix, const char *divided)
 
 static void sentences_are_told_apart(void **state)
 {
-    (void)state;
     write_file("a", "One. Two!  Three\n\nFour", 22);
     write_file("b", "\n Five", 6);
     write_file("c", "end.", 4);
@@ -130,7 +118,6 @@ static void long_texts_have_sentences_too(void **state)
     struct indexed_facts facts;
     struct error err;
 
-    (void)state;
     assert_non_null(text);
     memset(text, 'x', SIZE);
     for (int i = 0; i + 3 < SIZE; i += 70001)
@@ -186,7 +173,6 @@ static void broken_texts_are_refused(void **state)
     };
     char *far = malloc(1600000);
 
-    (void)state;
     assert_non_null(far);
     memset(far, 'x', 1600000);
     far[1500000] = '\0';
@@ -206,7 +192,6 @@ static void broken_texts_are_refused(void **state)
 
 static void empty_texts_among_others_are_left_out(void **state)
 {
-    (void)state;
     write_file("a", "one", 3);
     write_file("b", "two.", 4);
     write_file("empty", "", 0);
@@ -221,7 +206,6 @@ static void empty_texts_among_others_are_left_out(void **state)
 
 static void texts_are_named_by_a_list(void **state)
 {
-    (void)state;
     write_file("a", "one", 3);
     write_file("b c", "two.", 4);
     write_file("list", "b c\n\n./a", 8);
@@ -242,7 +226,6 @@ static void texts_are_named_by_a_list(void **state)
 /* More names than a command line holds, and more than one growth of the table. */
 static void a_list_may_be_long(void **state)
 {
-    (void)state;
     write_file("a", "x", 1);
     expect("--files-from list --out set $(yes ./././././././././././././././././././a | head -n 100000 > list)", 0,
            "set: 100000 tokens, 100000 documents; wrote set.bin and set.idx\n");
@@ -250,7 +233,6 @@ static void a_list_may_be_long(void **state)
 
 static void an_existing_set_is_kept(void **state)
 {
-    (void)state;
     write_file("a", "one", 3);
     write_file("b", "two", 3);
     expect("a --out set", 0, "set: 3 tokens, 1 document; wrote set.bin and set.idx\n");
@@ -268,7 +250,6 @@ static void two_writers_of_one_prefix_do_not_mix(void **state)
     struct error err;
     struct indexed_writer *writer = indexed_writer_create("set", INDEXED_U8, NULL, &err);
 
-    (void)state;
     write_file("a", "one", 3);
     assert_non_null(writer);
     expect("a --out set", 64, "muster-data: set.bin.tmp is being written by another process\n");
@@ -286,7 +267,6 @@ static void a_full_disk_is_an_error_and_leaves_nothing(void **state)
 {
     char *text = malloc(300000), command[8192];
 
-    (void)state;
     assert_non_null(text);
     memset(text, 'x', 300000);
     write_file("a", text, 300000);
@@ -303,7 +283,6 @@ static void a_signal_leaves_nothing(void **state)
 {
     char command[8192];
 
-    (void)state;
     snprintf(command, sizeof command,
              "mkfifo pipe && { '%s' pipe --out set 2> said & } && { printf text; until test -e set.idx.tmp; do sleep "
              "0.02; done; "
@@ -317,7 +296,6 @@ static void a_signal_leaves_nothing(void **state)
 
 static void help_and_version(void **state)
 {
-    (void)state;
     expect("--help | grep -c -e --out -e --valid-percent -e --sentences -e --files-from", 0, "7\n");
     expect("--version | grep -c '^muster-data [0-9.]*$'", 0, "1\n");
     expect("--nonsense", 64, "muster-data: unknown option --nonsense; muster-data --help lists the options\n");

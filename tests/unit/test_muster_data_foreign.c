@@ -1,10 +1,4 @@
 /* muster-data on files of other programs: JSON lines under any name, vocabularies of unknown kinds, values of any size. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "config.h"
 #include "tests/unit/muster_data_run.h"
 
@@ -15,7 +9,6 @@ static void values_that_are_not_needed_do_not_matter(void **state)
                                  "1e999], \"\\u0000\": \"\\ud800\", \"b\": 1, \"b\": 2%s}";
     char text[300];
 
-    (void)state;
     write_text("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
     write_text("a.jsonl", "{\"text\": 1e999, \"\\ud800\": \"\\udc00\", \"n\": [NaN, 1000000000000000019884624838656], "
                           "\"text\": \"a b\"}\n");
@@ -55,7 +48,6 @@ static void write_unknown(const char *model, const char *added)
 
 static void a_known_vocabulary_beside_an_unknown_one_is_taken(void **state)
 {
-    (void)state;
     write_text("a", "a b");
     assert_int_equal(system("mkdir tok && printf '[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb\\n' >tok/vocab.txt"),
                      0);
@@ -84,7 +76,6 @@ static void a_known_vocabulary_beside_an_unknown_one_is_taken(void **state)
 
 static void a_sentencepiece_model_beside_an_unknown_vocabulary_is_taken(void **state)
 {
-    (void)state;
 #ifndef HAVE_SENTENCEPIECE
     skip();
 #endif
@@ -118,7 +109,6 @@ static void json_lines_are_found_by_their_contents(void **state)
     static const char *const names[] = {"a.ndjson", "a.JSONL", "part-00000", "a.txt", "b.ndjson.gz", "part.zst", "-"};
     char command[200], output[400];
 
-    (void)state;
     write_text("a.ndjson", "\n {\"n\": [NaN, {}], \"text\": \"one\"} \r\n{\"text\": \"two\"}\n");
     assert_int_equal(
         system("for to in a.JSONL part-00000 a.txt; do cp a.ndjson $to; done; gzip <a.ndjson >b.ndjson.gz"), 0);
@@ -151,7 +141,6 @@ static void a_long_first_line_is_json_and_other_braces_are_text(void **state)
         "{", "{}x\n", "{\n \"text\": \"a\"\n}\n", "{\"text\": \"a\"", "[{\"text\": 1}]\n", "{ int x; }\n"};
     char output[200];
 
-    (void)state;
     assert_int_equal(
         system("{ printf '{\"text\": \"'; yes '\\u00e9' | head -n 60000 | tr -d '\\n'; echo '\"}'; } >long"), 0);
     expect("long --out long", 0,

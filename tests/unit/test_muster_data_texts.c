@@ -1,10 +1,4 @@
 /* muster-data on JSON lines, compressed texts and with tokenizers: what it makes of them, and what it refuses. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/unit/muster_data_run.h"
 
 /* BERT's kind of vocabulary: [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, a 5, b 6, c 7, ##b 8, "." 9. */
@@ -15,7 +9,6 @@ static void write_vocab(void)
 
 static void lines_of_json_are_documents(void **state)
 {
-    (void)state;
     write_text("a.jsonl",
                "{\"text\": \"one\"}\n\n {\"id\": [1, {\"text\": 2}], \"text\":\"two\\n\\u00fc\\ud83d\\ude00\"} \r\n"
                "{\"te\\u0078t\": \"x\", \"text\": \"y\", \"other\": -1.5e3}");
@@ -35,7 +28,6 @@ static void lines_of_json_are_documents(void **state)
 
 static void compressed_texts_give_the_same_set(void **state)
 {
-    (void)state;
     assert_int_equal(system("seq 200000 | sed 's/.*/{\"text\": \"number & and \\\\u00e9\"}/' > a.jsonl"), 0);
     assert_int_equal(
         system("gzip -k a.jsonl && { head -n 1000 a.jsonl | gzip; tail -n +1001 a.jsonl | gzip; } > b.json.gz"), 0);
@@ -57,7 +49,6 @@ static void compressed_texts_give_the_same_set(void **state)
 
 static void a_tokenizer_goes_with_the_set(void **state)
 {
-    (void)state;
     write_vocab();
     write_text("a", "Ab c. B x");
     expect("a --tokenizer vocab.txt --out set --append-eod", 0,
@@ -83,7 +74,6 @@ static void a_tokenizer_goes_with_the_set(void **state)
 
 static void documents_are_split_in_order(void **state)
 {
-    (void)state;
     assert_int_equal(system("seq 0 99 | sed 's/.*/{\"text\": \"& \"}/' > a.jsonl"), 0);
     expect("a.jsonl --split 969,30,1 --out set", 65,
            "muster-data: --split 969,30,1 of 100 documents leaves none for set_test; give more\n");
@@ -102,7 +92,6 @@ static void documents_are_split_in_order(void **state)
 
 static void bad_places_are_skipped_on_request(void **state)
 {
-    (void)state;
     write_vocab();
     write_text("a.jsonl", "{\"text\": \"a\"}\n{\"text\": 3}\n{\"text\": \"b\"}\n{\"text\": \"a\n{\"text\": \"c\"}\n");
     expect("a.jsonl --out set", 65, "muster-data: a.jsonl:2, offset 23: the value of \"text\" is not a string\n");
@@ -158,7 +147,6 @@ static void broken_input_is_refused_with_one_line(void **state)
     };
     char message[400];
 
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         write_text("x.jsonl", lines[i].text);
         snprintf(message, sizeof message, "muster-data: %s\n", lines[i].message);
@@ -205,7 +193,6 @@ static void broken_files_are_refused_with_one_line(void **state)
     };
     char message[400];
 
-    (void)state;
     write_text("a", "text");
     write_text("other.txt", "[UNK]\na\n");
     assert_int_equal(system("cp a text.gz; cp a text.zst; gzip -n < a > whole.gz; head -c 12 whole.gz > half.gz; "
@@ -220,7 +207,6 @@ static void broken_files_are_refused_with_one_line(void **state)
 
 static void an_overlong_line_is_bad(void **state)
 {
-    (void)state;
     assert_int_equal(system("{ echo '{\"text\": \"a\"}'; head -c 70000000 /dev/zero | tr '\\0' x; echo; "
                             "echo '{\"text\": \"b\"}'; } > a.jsonl"),
                      0);
@@ -242,7 +228,6 @@ static void an_overlong_line_is_bad(void **state)
 
 static void what_a_killed_run_left_is_replaced(void **state)
 {
-    (void)state;
     write_vocab();
     write_text("a", "a b");
     assert_int_equal(system("mkdir set.tokenizer.tmp; echo x > set.bin; echo x > set.bin.tmp; echo x > set.idx.tmp; "
@@ -255,7 +240,6 @@ static void what_a_killed_run_left_is_replaced(void **state)
 /* What this run did not make stays, and a run that would have to replace it is refused. */
 static void the_users_files_stay(void **state)
 {
-    (void)state;
     write_vocab();
     write_text("a", "a b");
     write_text("empty", "");
@@ -287,7 +271,6 @@ static void a_set_that_begins_with_an_empty_document_is_read(void **state)
     const uint32_t lengths[] = {5, 5, 6};
     char index[128], *at = index;
 
-    (void)state;
     at = mempcpy(at, "MMIDIDX\0\0", 9);
     at = mempcpy(at, &version, 8);
     *at++ = 1;
@@ -306,7 +289,6 @@ static void a_set_that_begins_with_an_empty_document_is_read(void **state)
 
 static void what_the_files_beside_a_vocabulary_say_counts(void **state)
 {
-    (void)state;
     write_vocab();
     write_text("a", "a b");
     write_text("tokenizer_config.json", "{\"tokenizer_class\": \"BertJapaneseTokenizer\"}");
@@ -324,7 +306,6 @@ static void what_the_files_beside_a_vocabulary_say_counts(void **state)
 
 static void with_a_key_all_but_txt_is_json(void **state)
 {
-    (void)state;
     write_text("a.ndjson", "{\"content\": \"one\"}\n{\"content\": \"two\"}\n");
     expect("a.ndjson --key content --out set", 0, "set: 6 tokens, 2 documents; wrote set.bin and set.idx\n");
     write_text("b.txt", "three");

@@ -1,15 +1,9 @@
 /* muster-topo place, run as a user runs it: the table, the picture, the host file, and what it refuses. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/cmocka_test.h"
 
 static char program[4096], directory[] = "test_muster_topo.XXXXXX";
 
@@ -21,7 +15,6 @@ static int enter(void **state)
     char here[3000], *path;
     FILE *out;
 
-    (void)state;
     snprintf(here, sizeof here, "%s/muster-topo", getenv("top_builddir") ? getenv("top_builddir") : ".");
     path = realpath(here, program);
     if (!path || !mkdtemp(directory) || chdir(directory) != 0)
@@ -34,7 +27,6 @@ static int leave(void **state)
 {
     static const char *const files[] = {"tree.conf", "out.svg", "hosts"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         unlink(files[i]);
     return chdir("..") == 0 && rmdir(directory) == 0 ? 0 : -1;
@@ -63,7 +55,6 @@ static const char *run(const char *arguments, int code)
 
 static void the_table_is_by_switch(void **state)
 {
-    (void)state;
     assert_string_equal(run("place --nodes 'n[1-4]' --topology tree.conf --slots 2 --mesh tp=2,pp=2 "
                             "--bytes dp=100,pp=10,tp=1",
                             0),
@@ -83,7 +74,6 @@ static void tp_groups_that_fit_no_node_are_told(void **state)
 {
     const char *text = run("place --nodes 'n[1-4]' --topology tree.conf --slots 2 --mesh tp=4", 0);
 
-    (void)state;
     assert_non_null(strstr(text, "2 of 2 tp groups do not fit a node"));
     text = run("place --nodes 'n[1-4]' --slots '4(x2),2,2' --mesh tp=4", 0);
     assert_non_null(strstr(text, "1 of 3 tp groups do not fit a node"));
@@ -94,7 +84,6 @@ static void the_host_file_has_a_line_for_each_rank(void **state)
     char text[64] = "";
     FILE *in;
 
-    (void)state;
     run("place --nodes 'n[1-4]' --topology tree.conf --slots 2 --mesh tp=2,pp=2 --hostfile hosts", 0);
     in = fopen("hosts", "r");
     assert_non_null(in);
@@ -118,7 +107,6 @@ static void the_picture_shows_every_switch_and_node(void **state)
     FILE *in;
     size_t size;
 
-    (void)state;
     run("place --nodes 'n[1-4],x' --topology tree.conf --slots 2 --mesh tp=1,pp=5 --svg out.svg", 0);
     in = fopen("out.svg", "r");
     assert_non_null(in);
@@ -172,7 +160,6 @@ static void what_is_wrong_is_said(void **state)
     };
     struct stat found;
 
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *text = run(wrong[i].arguments, wrong[i].code);
 

@@ -7,19 +7,11 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "srun-plugin/node/bind.h"
 #include "srun-plugin/topo/muster_topo.h"
 #include "srun-plugin/node/sysfs.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/machines.h"
 
 /* What `muster-topo node ROOT` prints; the caller frees it. */
@@ -50,7 +42,6 @@ static void test_machines(void **state)
 {
     size_t count = 0;
 
-    (void)state;
     for (char **name = machines_names(); *name; name++, count++) {
         char *text = describe(machines_snapshot(*name)), *expected = machines_file(*name, "expected.txt");
 
@@ -67,7 +58,6 @@ static void test_machines(void **state)
 /* A snapshot of a snapshot says the same, and so does one of this machine. */
 static void test_save(void **state)
 {
-    (void)state;
     for (char **name = machines_names(); *name; name++) {
         char saved[PATH_MAX], *before = describe(machines_snapshot(*name)), *after;
         struct error err;
@@ -90,7 +80,6 @@ static void test_save_gids(void **state)
     static const char port[] = "sys/class/infiniband/mlx5_0/ports/1";
     char saved[PATH_MAX], line[64];
 
-    (void)state;
     snprintf(saved, sizeof saved, "%s", machines_snapshot("hgx-roce-saved"));
     assert_true(sysfs_line(saved, line, sizeof line, "%s/gids/3", port));
     assert_string_equal(line, "0000:0000:0000:0000:0000:ffff:0a0a:0001");
@@ -107,7 +96,6 @@ static void test_live(void **state)
     const char *saved = machines_scratch("live");
     struct node *live = node_read("/", NULL, &err), *replayed;
 
-    (void)state;
     if (!live)
         fail_msg("%s", err.text);
     assert_true(live->core_count > 0);
@@ -134,7 +122,6 @@ static void plain_interfaces_are_read_where_they_matter(void **state)
 {
     int left_out = 0;
 
-    (void)state;
     for (char **name = machines_names(); *name; name++) {
         struct error err;
         struct node *node = node_read(machines_snapshot(*name), NULL, &err);
@@ -185,7 +172,6 @@ static void test_addresses(void **state)
     struct ifaddrs *all;
     size_t lines = 0;
 
-    (void)state;
     assert_non_null(text);
     assert_int_equal(getifaddrs(&all), 0);
     for (const struct ifaddrs *item = all; item; item = item->ifa_next)
@@ -210,7 +196,6 @@ static void test_foreign_xml(void **state)
     char path[PATH_MAX];
     struct node *node;
 
-    (void)state;
     snprintf(path, sizeof path, "%s/machine.xml", machines_snapshot("dgx-a100"));
     if (!(node = node_read("/", path, &err)))
         fail_msg("%s", err.text);
@@ -237,7 +222,6 @@ static void test_broken_xml(void **state)
     struct error err;
     char path[PATH_MAX];
 
-    (void)state;
     assert_null(node_read("/nowhere", NULL, &err));
     assert_int_equal(err.code, CODE_IO);
     assert_null(node_read("/", "/nowhere.xml", &err));
@@ -275,7 +259,6 @@ static void test_broken_files(void **state)
     char dir[PATH_MAX];
     size_t count;
 
-    (void)state;
     memset(garbage, 0xfe, sizeof garbage - 1);
     snprintf(dir, sizeof dir, "%s", machines_snapshot("hgx-roce-saved"));
     count = list_files(dir, names, 1024);

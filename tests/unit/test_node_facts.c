@@ -1,17 +1,8 @@
 /* Which GPUs a rank sees, and what profiles are told of a node. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "srun-plugin/fabric/fabric.h"
 #include "srun-plugin/node/bind.h"
 #include "srun-plugin/node/visible.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/machines.h"
 
 struct visible {
@@ -41,7 +32,6 @@ static void a_rank_sees_what_its_variable_leaves(void **state)
     static const char all[] = "0 1 2 3 4 5 6 7";
     struct node *node = machines_read("dgx-a100");
 
-    (void)state;
     expect_seen(node, (struct visible){0}, all);
     expect_seen(node, (struct visible){.cuda = "0,1,2,3,4,5,6,7"}, all);
     expect_seen(node, (struct visible){.cuda = "3"}, "3");
@@ -63,7 +53,6 @@ static void indices_count_what_the_cgroup_leaves(void **state)
 {
     struct node *node = machines_read("dgx-a100-cgroup");
 
-    (void)state;
     expect_seen(node, (struct visible){0}, "0 1");
     expect_seen(node, (struct visible){.cuda = "0,1"}, "0 1");
     expect_seen(node, (struct visible){.cuda = "1"}, "1");
@@ -77,7 +66,6 @@ static void the_variable_is_the_vendors(void **state)
 {
     struct node *node = machines_read("ex-mi250x");
 
-    (void)state;
     expect_seen(node, (struct visible){.rocr = "4,5", .cuda = "0"}, "4 5");
     for (size_t i = 0; i < node->gpu_count; i++)
         node->gpus[i].vendor = 0x8086;
@@ -120,7 +108,6 @@ static void the_rails_are_those_of_the_gpus(void **state)
     static const char h100[] = "mlx5_0:1 mlx5_3:1 mlx5_4:1 mlx5_5:1 mlx5_6:1 mlx5_9:1 mlx5_10:1 mlx5_11:1";
     struct node *node = machines_read("dgx-h100");
 
-    (void)state;
     expect_live(node, 8, NULL, "infiniband", h100);
     expect_live(node, 1, NULL, "infiniband", h100); /* torchrun: one rank, eight processes */
     expect_live(node, 16, NULL, "infiniband", h100);
@@ -139,7 +126,6 @@ static void a_part_of_a_bond_is_the_bond(void **state)
     struct fabric_facts facts;
     size_t parts = 0;
 
-    (void)state;
     expect_live(node, 2, NULL, "ethernet", "bond0 bond0.200");
     facts_of(node, 2, NULL, &facts);
     assert_int_equal(facts.gpus, 0);
@@ -156,7 +142,6 @@ static void gids_and_vendors_are_told(void **state)
     struct node *node = machines_read("hgx-roce");
     struct fabric_facts facts;
 
-    (void)state;
     facts_of(node, 8, NULL, &facts);
     assert_int_equal(facts.gpus, 8);
     assert_string_equal(facts.vendor, "nvidia");
@@ -174,7 +159,6 @@ static void no_ranks_are_an_error(void **state)
     struct fabric_facts facts = {.nodes = 1};
     struct error err;
 
-    (void)state;
     assert_int_equal(fabric_facts_fill(&facts, node, 0, NULL, 0, &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
     assert_null(facts.live);
@@ -188,7 +172,6 @@ static void one_rank_with_many_gpus_has_all_cores(void **state)
     const size_t second[] = {1};
     struct bind_plan *plan = bind_plan_create(node, &(struct bind_request){.local_ranks = 1}, NULL);
 
-    (void)state;
     assert_true(cpus_equal(&plan->ranks[0].cpus, &node->allowed));
     assert_int_equal(plan->ranks[0].threads, 16);
     assert_int_equal(plan->note_count, 1);
@@ -207,7 +190,6 @@ static void a_task_reads_what_is_its_own(void **state)
     struct node *node = machines_read("dgx-a100");
     size_t problems = node->problem_count;
 
-    (void)state;
     node_read_own(node, machines_snapshot("dgx-a100-cgroup"));
     assert_int_equal(node_usable_gpus(node, NULL), 2);
     assert_int_equal(cpus_count(&node->allowed), 32);

@@ -1,13 +1,5 @@
 /* Which ranks share a node, and that every shard has exactly one partner on another node, in every shape of job. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
+#include "tests/cmocka_test.h"
 #include "trainer/nodes.h"
 
 #define STRIDE 8
@@ -29,7 +21,6 @@ static void test_places(void **state)
     static const int node_of[] = {7, 7, 3, 7, 3, 9};
     struct nodes nodes = make(node_of, 6);
 
-    (void)state;
     assert_int_equal(nodes.count, 3);
     assert_int_equal(nodes.of[3], 0);
     assert_int_equal(nodes.local[3], 2);
@@ -45,7 +36,6 @@ static void test_one_node_has_no_partner(void **state)
     static const int node_of[] = {0, 0, 0};
     struct nodes nodes = make(node_of, 3);
 
-    (void)state;
     assert_int_equal(nodes_rounds(&nodes), 0);
     nodes_free(&nodes);
 }
@@ -79,7 +69,6 @@ static void check_ring(const int *node_of, int world)
 
 static void test_ring(void **state)
 {
-    (void)state;
     srand(4711);
     for (int trial = 0; trial < 500; trial++) {
         int node_of[64], world = 1 + rand() % 64, most = 1 + rand() % 9;

@@ -1,12 +1,7 @@
 /* What the optimizer's numbers are at a step: learning rate, batch size, loss scale; and what is a spike. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <string.h>
-#include <cmocka.h>
 
+#include "tests/cmocka_test.h"
 #include "trainer/optim/optim.h"
 
 /* ---- learning rates ---------------------------------------------------------------------------------------------- */
@@ -32,7 +27,6 @@ static void assert_rate(const struct job *job, long step, double expected)
 
 static void warm_up_is_linear(void **state)
 {
-    (void)state;
     for (int schedule = LR_COSINE; schedule <= LR_WSD; schedule++) {
         struct job job = lr_job((enum lr_schedule)schedule);
 
@@ -45,7 +39,6 @@ static void decay(void **state)
 {
     struct job cosine = lr_job(LR_COSINE), linear = lr_job(LR_LINEAR), constant = lr_job(LR_CONSTANT);
 
-    (void)state;
     assert_rate(&cosine, 55, 5.5e-4); /* half way: the mean */
     assert_rate(&linear, 55, 5.5e-4);
     assert_rate(&linear, 28, 1e-3 - 0.2 * 9e-4);
@@ -60,7 +53,6 @@ static void no_warm_up(void **state)
 {
     struct job job = lr_job(LR_LINEAR);
 
-    (void)state;
     job.optimizer.warmup_steps = 0;
     assert_rate(&job, 1, 1e-3 - 9e-6);
 }
@@ -69,7 +61,6 @@ static void wsd_is_stable_then_falls(void **state)
 {
     struct job job = lr_job(LR_WSD);
 
-    (void)state;
     for (long step = 10; step <= 80; step++)
         assert_true(learning_rate(&job, step) == 1e-3);
     assert_rate(&job, 81, 1e-3 - 9e-4 / 20);
@@ -100,7 +91,6 @@ static void no_ramp_up(void **state)
 {
     struct job job = ramp_job(48, 0, 0, 0);
 
-    (void)state;
     assert_int_equal(batch_size_at(&job, 0), 48);
     assert_int_equal(batch_size_at(&job, UINT64_MAX), 48);
 }
@@ -110,7 +100,6 @@ static void ramp_up_as_bigscience_had_it(void **state)
 {
     struct job job = ramp_job(2048, 16, 16, 6000000);
 
-    (void)state;
     assert_int_equal(batch_size_at(&job, 0), 16);
     assert_int_equal(batch_size_at(&job, 47244), 16);
     assert_int_equal(batch_size_at(&job, 47245), 32);
@@ -124,7 +113,6 @@ static void ramp_up_as_bigscience_had_it(void **state)
 /* Where a size lasts for a whole number of samples, floating point may fall short of it: 3 * (1 / 3.0) and the like. */
 static void sizes_change_exactly_where_they_should(void **state)
 {
-    (void)state;
     for (int sizes = 1; sizes <= 60; sizes++)
         for (uint64_t each = 1; each <= 60; each++) {
             struct job job = ramp_job(7 + 3 * sizes, 7, 3, each * (uint64_t)sizes);
@@ -142,7 +130,6 @@ static void large_ramps_do_not_overflow(void **state)
     const uint64_t samples = UINT64_C(1) << 53;
     struct job job = ramp_job(1000000, 1, 1, samples);
 
-    (void)state;
     assert_int_equal(batch_size_at(&job, samples - 1), 999999);
     assert_int_equal(batch_size_at(&job, samples / 2), 500000);
 }
@@ -182,7 +169,6 @@ static void none_or_constant_stays(void **state)
         double constant, scale;
     } rows[] = {{DTYPE_F32, 0, 1}, {DTYPE_BF16, 0, 1}, {DTYPE_F16, 128, 128}, {DTYPE_BF16, 8, 8}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct job job = scale_job(rows[i].compute, rows[i].constant);
         struct loss_scale s = loss_scale_init(&job);
@@ -199,7 +185,6 @@ static void hysteresis_forgives_once(void **state)
     struct job job = scale_job(DTYPE_F16, 0);
     struct loss_scale s = loss_scale_init(&job);
 
-    (void)state;
     assert_scale(&s, 0x1p32, 0, 2);
     update(&s, &job, 1, true);
     assert_scale(&s, 0x1p32, 0, 1);
@@ -215,7 +200,6 @@ static void a_window_of_good_steps_doubles(void **state)
     struct job job = scale_job(DTYPE_F16, 0);
     struct loss_scale s = loss_scale_init(&job);
 
-    (void)state;
     update(&s, &job, 1, true);
     update(&s, &job, 999, false);
     assert_scale(&s, 0x1p32, 999, 1);
@@ -232,7 +216,6 @@ static void the_scale_has_bounds(void **state)
     struct job job = scale_job(DTYPE_F16, 0);
     struct loss_scale s;
 
-    (void)state;
     job.precision.loss_scale_min = 3;
     s = loss_scale_init(&job);
     for (int i = 0; i < 32; i++) { /* 2^32 / 2^31 is the first below 3, and the first overflow is forgiven */
@@ -253,7 +236,6 @@ static void a_resumed_run_goes_on_with_its_scale(void **state)
     struct job dynamic = scale_job(DTYPE_F16, 0), fixed = scale_job(DTYPE_F16, 64), none = scale_job(DTYPE_F32, 0);
     struct loss_scale kept = {.scale = 0x1p15, .good_steps = 77, .hysteresis_left = 2}, s;
 
-    (void)state;
     s = loss_scale_resume(&dynamic, kept);
     assert_scale(&s, 0x1p15, 77, 2);
     s = loss_scale_resume(&fixed, kept);
@@ -275,7 +257,6 @@ static void a_spike_is_more_than_the_factor_times_the_mean(void **state)
     struct job job = {.optimizer.spike_factor = 2};
     struct spike spike = {0};
 
-    (void)state;
     for (int i = 0; i < 10; i++) {
         assert_false(spike_check(&spike, &job, 1e9)); /* too few to know */
         spike_update(&spike, i % 2 ? 3.0 : 5.0);
@@ -296,7 +277,6 @@ static void the_mean_forgets(void **state)
     struct spike spike = {0};
     double expected;
 
-    (void)state;
     for (int i = 0; i < 100; i++)
         spike_update(&spike, 10.0);
     assert_true(fabs(spike.mean - 10) < 1e-12);
@@ -311,7 +291,6 @@ static void what_is_not_finite_does_not_enter_the_mean(void **state)
 {
     struct spike spike = {.mean = 3, .count = 50};
 
-    (void)state;
     spike_update(&spike, HUGE_VAL);
     spike_update(&spike, (double)NAN);
     assert_true(spike.mean == 3 && spike.count == 50);

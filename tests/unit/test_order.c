@@ -42,7 +42,6 @@ static void without_a_job_file_the_nodes_stand_in_a_row(void **state)
     static const int row[] = {0, 2, 4, 6, 1, 3, 5, 7};
     struct order *order = make_order(NULL, "2(x8)", scattered);
 
-    (void)state;
     assert_true(order->guessed);
     assert_false(order->keeps_slurm_order);
     assert_int_equal(order->node_of[0], 0);
@@ -57,7 +56,6 @@ static void slurms_order_stays_where_no_other_is_better(void **state)
 {
     struct order *order = make_order(NULL, "2(x8)", in_turn);
 
-    (void)state;
     assert_true(order->keeps_slurm_order);
     for (int rank = 0; rank < 16; rank++)
         assert_int_equal(order->node_of[rank], rank / 2);
@@ -76,7 +74,6 @@ static void the_mesh_is_the_job_files(void **state)
     struct job job = load("tp = 2; pp = 2;");
     struct order *order = make_order(&job, "2(x8)", scattered);
 
-    (void)state;
     assert_false(order->guessed);
     assert_int_equal(order->mesh.dp, 4);
     assert_int_equal(order->mesh.tp, 2);
@@ -95,7 +92,6 @@ static void a_mesh_that_does_not_fit_is_an_error(void **state)
         .job = &job, .nodes = "n[1-8]", .tasks_per_node = "1(x7),3", .topology = scattered, .where = "t"};
     struct error err = {0};
 
-    (void)state;
     assert_null(order_create(&ask, &err));
     assert_non_null(strstr(err.text, "10"));
     job_destroy(&job);
@@ -107,7 +103,6 @@ static void another_order_can_be_shown(void **state)
     uint64_t before = order->cost.traffic[0];
     int slurms[16];
 
-    (void)state;
     for (int rank = 0; rank < 16; rank++)
         slurms[rank] = rank / 2;
     order_replace(order, slurms);
@@ -125,7 +120,6 @@ static void rank_0_comes_to_the_first_node_for_nothing(void **state)
     unsigned seed = 1;
     int came = 0;
 
-    (void)state;
     for (int round = 0; round < 300; round++) {
         static const struct mesh meshes[] = {{2, 1, 4}, {4, 1, 2}, {8, 1, 1}, {1, 1, 8}, {4, 2, 1}, {2, 2, 2}};
         const struct mesh *mesh = &meshes[round % 6];
@@ -162,7 +156,6 @@ static void counts_are_taken_only_where_they_are_settled(void **state)
 {
     char text[64];
 
-    (void)state;
     assert_int_equal(order_counts(4, "8", "2", NULL, text, sizeof text), 0);
     assert_string_equal(text, "2(x4)");
     assert_int_equal(order_counts(4, NULL, "2", NULL, text, sizeof text), 0);

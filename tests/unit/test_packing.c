@@ -1,15 +1,6 @@
 /* Samples cut out of documents: every token once, at the ends of sentences where that can be. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/unit/data_files.h"
 #include "trainer/data/draws.h"
@@ -55,7 +46,6 @@ static void make_set(uint64_t number)
 
 static int remove_files(void **state)
 {
-    (void)state;
     unlink(PREFIX ".idx");
     unlink(PREFIX ".bin");
     return 0;
@@ -147,7 +137,6 @@ static void every_token_is_in_one_sample(void **state)
 {
     static const int mosts[] = {2, 3, 4, 7, 30, 61, 125, 200};
 
-    (void)state;
     for (uint64_t number = 0; number < 4; number++) {
         make_set(number);
         for (size_t i = 0; i < sizeof mosts / sizeof mosts[0]; i++) {
@@ -171,7 +160,6 @@ static void samples_are_packed_as_described(void **state)
     struct error err;
     int breaks[10];
 
-    (void)state;
     write_data_set(PREFIX, tokens, lengths, 5, boundaries, 3);
     data = indexed_open(PREFIX, &err);
     packing = packing_create(data, 10, 0, 5, &err);
@@ -208,7 +196,6 @@ static void landmarks_are_thinned_out(void **state)
     struct error err;
     int breaks[2];
 
-    (void)state;
     assert_non_null(tokens);
     write_data_set(PREFIX, tokens, lengths, 1, boundaries, 1);
     free(tokens);
@@ -240,7 +227,6 @@ static void short_samples_are_as_many_as_asked_for(void **state)
     struct error err;
     int breaks[MOST];
 
-    (void)state;
     write_data_set(PREFIX, tokens, lengths, 1, boundaries, 1);
     data = indexed_open(PREFIX, &err);
     packing = packing_create(data, MOST, 0.2, 5, &err);
@@ -268,7 +254,6 @@ static void nothing_to_pack_is_refused(void **state)
     struct indexed *data;
     struct error err;
 
-    (void)state;
     write_data_set(PREFIX, tokens, lengths, 3, boundaries, 3);
     data = indexed_open(PREFIX, &err);
     assert_non_null(data);
@@ -286,7 +271,6 @@ static void an_index_that_changes_is_an_error(void **state)
     struct error err;
     int breaks[50];
 
-    (void)state;
     make_set(1);
     data = indexed_open(PREFIX, &err);
     packing = packing_create(data, 50, 0, 5, &err);

@@ -1,13 +1,6 @@
 /* Layers over pipeline parts, against every other way to do it. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "plan/schedule.h"
+#include "tests/cmocka_test.h"
 
 #define PARTS 16
 
@@ -63,7 +56,6 @@ static void no_partition_is_better(void **state)
         {0, 64, 4, 32, 250880, MODEL_GPT},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int parts = 1; parts <= 5; parts++)
             for (int layers = 1; layers <= 13; layers++) {
@@ -96,7 +88,6 @@ static void counts_are(const char *preset, int parts, const char *expected)
 /* The head of GPT-2's smallest model is worth 4.5 of its 12 layers, that of the largest preset a third of one. */
 static void of_known_models(void **state)
 {
-    (void)state;
     counts_are("gpt-125m", 1, "12 ");
     counts_are("gpt-125m", 2, "8 4 ");
     counts_are("gpt-125m", 4, "4 4 4 0 ");
@@ -110,7 +101,6 @@ static void of_known_models(void **state)
 /* Fewer layers than parts: the later ones have them, but the last its head. */
 static void parts_may_be_empty(void **state)
 {
-    (void)state;
     counts_are("gpt-tiny", 8, "0 0 0 1 1 1 1 0 ");
     counts_are("gpt-125m", 16, "0 0 0 1 1 1 1 1 1 1 1 1 1 1 1 0 ");
 }

@@ -1,13 +1,8 @@
 /* Known answers of Philox 4x32-10 (Random123's kat_vectors), and what a stream promises. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "common/philox.h"
+#include "tests/cmocka_test.h"
 
 static void known_answers(void **state)
 {
@@ -23,7 +18,6 @@ static void known_answers(void **state)
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint32_t out[4];
 
@@ -35,7 +29,6 @@ static void known_answers(void **state)
 /* FNV-1a's published values: the offset basis for "", and 32-bit hashes of "a" and "foobar". */
 static void sites_are_fnv_1a(void **state)
 {
-    (void)state;
     assert_int_equal(philox_site(""), 0x811c9dc5);
     assert_int_equal(philox_site("a"), 0xe40c292c);
     assert_int_equal(philox_site("foobar"), 0xbf9cf968);
@@ -47,7 +40,6 @@ static void elements_are_words_of_blocks(void **state)
     const struct philox_stream stream = {.seed = 0x0123456789abcdef, .site = 7, .step = 9};
     const uint64_t indexes[] = {0, 1, 2, 3, 4, 1023, (1ull << 34) + 5, UINT64_MAX};
 
-    (void)state;
     for (size_t i = 0; i < sizeof indexes / sizeof indexes[0]; i++) {
         uint64_t block = indexes[i] / 4;
         uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), 7, 9}, key[2] = {0x89abcdef, 0x01234567},
@@ -64,7 +56,6 @@ static void seed_site_and_step_each_make_another_stream(void **state)
 {
     const struct philox_stream streams[] = {{1, 2, 3}, {2, 2, 3}, {1ull << 32 | 1, 2, 3}, {1, 3, 3}, {1, 2, 4}};
 
-    (void)state;
     for (size_t a = 0; a < 5; a++)
         for (size_t b = 0; b < a; b++)
             assert_int_not_equal(philox_u32(streams[a], 0), philox_u32(streams[b], 0));
@@ -76,7 +67,6 @@ static void normals_do_not_depend_on_where_a_part_begins(void **state)
     const struct philox_stream stream = {.seed = 42, .site = 1};
     float whole[64], part[64];
 
-    (void)state;
     philox_normal(whole, 64, stream, 0, 0.5, 2.0);
     for (size_t first = 0; first < 64; first++) {
         philox_normal(part, 64 - first, stream, first, 0.5, 2.0);
@@ -91,7 +81,6 @@ static void normals_have_mean_and_deviation(void **state)
     double sum = 0, squares = 0;
     int beyond_2 = 0;
 
-    (void)state;
     philox_normal(values, COUNT, (struct philox_stream){.seed = 1234, .site = philox_site("test")}, 0, 3.0, 0.5);
     for (int i = 0; i < COUNT; i++) {
         double z = (values[i] - 3.0) / 0.5;

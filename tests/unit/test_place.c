@@ -15,7 +15,6 @@ static void traffic_is_counted_where_nodes_meet(void **state)
               split[] = {0, 1, 0, 1, 2, 3, 2, 3};
     uint64_t traffic[3];
 
-    (void)state;
     place_traffic(switch_tree, &mesh, bytes, order, traffic);
     assert_int_equal(traffic[0], 4 * 10);  /* 2 cells of 2 ranks: stage to stage, between x and y */
     assert_int_equal(traffic[1], 8 * 100); /* every rank to the next of its ring of 2, a to b, b to a, ... */
@@ -44,7 +43,6 @@ static void the_heavier_axis_stays_beneath_a_switch(void **state)
     int slots[16], order[RANKS];
     struct place_cost cost;
 
-    (void)state;
     for (int i = 0; i < 16; i++)
         slots[i] = 2;
     place_all(switch_tree, mesh, (uint64_t[]){[PLACE_DP] = 1000, [PLACE_PP] = 10, [PLACE_TP] = 5}, slots, order, &cost);
@@ -70,7 +68,6 @@ static void tensor_groups_stay_whole_where_they_can(void **state)
     int order[RANKS];
     struct place_cost cost;
 
-    (void)state;
     place_all(switch_tree, (struct mesh){.dp = 6, .tp = 2, .pp = 1}, bytes, slots, order,
               &cost); /* 1 + 2 + 2 + 0 + 1 */
     check_order(switch_tree, (struct mesh){.dp = 6, .tp = 2, .pp = 1}, bytes, slots, order, &cost);
@@ -96,7 +93,6 @@ static void a_group_larger_than_a_node_gets_few_nodes_beneath_one_switch(void **
     int order[RANKS];
     struct place_cost cost;
 
-    (void)state;
     place_all(switch_tree, mesh, bytes, slots, order, &cost);
     check_order(switch_tree, mesh, bytes, slots, order, &cost);
     assert_int_equal(cost.split_groups, 2);
@@ -119,7 +115,6 @@ static void what_cannot_be_placed_is_refused(void **state)
     struct error err = {0};
     int order[RANKS];
 
-    (void)state;
     assert_int_equal(place_ranks(switch_tree, &(struct mesh){.dp = 9, .tp = 1, .pp = 1}, (uint64_t[]){1, 1, 1},
                                  (int[]){4, 4}, order, NULL, &err),
                      -1);
@@ -156,7 +151,6 @@ static void the_bytes_of_a_job_are_those_of_the_formulas(void **state)
     const double parameters = (double)model_parameters(&job.model);
     uint64_t bytes[PLACE_AXES];
 
-    (void)state;
     place_bytes(&job, &mesh, bytes);
     assert_int_equal(bytes[PLACE_PP], 2 * activations / 2);
     /* 4 layers of 4 exchanges forward and 6 backward, and the head's 2; (tp - 1) / tp is 1 / 2 */

@@ -118,7 +118,6 @@ static void every_tree_of_up_to_seven_nodes_is_placed_as_well_as_by_brute_force(
     bool all = getenv("MUSTER_CHECK_FULL") != NULL;
     int trees = 0;
 
-    (void)state;
     for (int nodes = 2; nodes <= 7; nodes++) {
         int group[7] = {0}, slots[7], turn = 0;
         char list[16], text[512];
@@ -158,7 +157,6 @@ static void uneven_nodes_are_placed_as_well_as_by_brute_force(void **state)
     };
     static const int slots[][5] = {{2, 4, 2, 4, 4}, {6, 2, 2, 2, 4}, {4, 4, 4, 3, 2}, {0, 5, 3, 8, 2}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
         for (size_t j = 0; j < sizeof slots / sizeof *slots; j++) {
             struct switch_tree *switch_tree = make_cluster("n[0-4]", trees[i]);

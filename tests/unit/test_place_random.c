@@ -3,17 +3,9 @@
  * switches at the top there is never more traffic than in Slurm's order, and on scattered allocations at most half of
  * what sorted names give. A sample of the seeds; all 500 with MUSTER_CHECK_FULL.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "plan/place.h"
 #include "srun-plugin/place/order.h"
+#include "tests/cmocka_test.h"
 
 #define NODES 4096
 
@@ -250,14 +242,12 @@ static void check_seed(int seed, int most, bool scattered)
 
 static void never_above_slurms_order(void **state)
 {
-    (void)state;
     for (int seed = 0; seed < seeds(60); seed++)
         check_seed(seed, seed % 20 ? 512 : NODES, false);
 }
 
 static void half_of_sorted_names_where_scattered(void **state)
 {
-    (void)state;
     for (int seed = 0; seed < seeds(60); seed++)
         check_seed(seed, seed % 20 ? 512 : NODES, true);
     assert_true(compared > seeds(60) / 2);
@@ -272,7 +262,6 @@ static void the_largest_machine_is_placed(void **state)
     struct switch_tree *switch_tree;
     struct outcome got;
 
-    (void)state;
     state_of_random = 4096;
     build(&sim, true, NODES, 100);
     switch_tree = make(&sim);

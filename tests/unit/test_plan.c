@@ -1,18 +1,11 @@
 /* The cost model, the memory of a mesh's largest stage, the search, and predicted tables. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 #include "plan/predict.h"
 #include "plan/rank_config.h"
 #include "plan/search.h"
+#include "tests/cmocka_test.h"
 
 static struct cluster a100;
 static struct stack ours, peer;
@@ -21,7 +14,6 @@ static int read_machines(void **state)
 {
     struct error err;
 
-    (void)state;
     setenv("MUSTER_MACHINES", MACHINES, 1);
     if (cluster_read(&a100, "a100-80", &err) < 0 || stack_read(&ours, "muster", &err) < 0 ||
         stack_read(&peer, "bigscience", &err) < 0) {
@@ -66,7 +58,6 @@ static void every_machine_is_read(void **state)
     struct stack stack;
     struct error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
         assert_int_equal(cluster_read(&cluster, machines[i], &err), 0);
         assert_true(cluster.product > 0 && cluster.product < 1 && cluster.levels == 2);
@@ -86,7 +77,6 @@ static void a_missing_number_is_named(void **state)
     struct cluster cluster;
     struct error err;
 
-    (void)state;
     assert_non_null(file);
     fputs("gpu = true;\npeak_fp32 = 1e12;\nproduct = \"fast\";\n", file);
     fclose(file);
@@ -102,7 +92,6 @@ static void parts_add_up(void **state)
     struct job job = job_of("gpt-1.3b", 64, 2);
     const struct mesh meshes[] = {{8, 1, 1}, {1, 8, 1}, {1, 1, 8}, {2, 2, 2}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         struct plan_cost cost = cost_of(&job, meshes[i]);
         double sum = 0;
@@ -126,7 +115,6 @@ static void the_bubble_is_the_papers(void **state)
     struct job job = job_of("gpt-1.3b", 256, 1);
     struct cluster cluster = a100;
 
-    (void)state;
     job.model.vocab = 2;
     job.parallel.zero = 0;
     cluster.level[0].latency = 0;
@@ -153,7 +141,6 @@ static void costs_go_the_right_way(void **state)
     struct mesh eight = {8, 1, 1};
     double plain = cost_of(&job, eight).seconds;
 
-    (void)state;
     changed.parallel.recompute = RECOMPUTE_SELECTIVE;
     assert_true(cost_of(&changed, eight).seconds > plain);
     changed.parallel.recompute = RECOMPUTE_FULL;
@@ -182,7 +169,6 @@ static void measured_steps_are_predicted(void **state)
                 {"h100", now, "gpt-125m", 4096, 16, 16, 396721},  {"h100", now, "gpt-350m", 2048, 32, 16, 189741}};
     struct error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct job job = job_of(rows[i].preset, rows[i].batch, rows[i].micro);
         struct mesh one = {1, 1, 1};
@@ -208,7 +194,6 @@ static void the_largest_stage_is_found(void **state)
     struct job job = job_of("gpt-350m", 64, 1);
     struct error err;
 
-    (void)state;
     for (int layers = 5; layers <= 40; layers += 7)
         for (int pp = 1; pp <= 16; pp++)
             for (int chunks = 1; chunks <= (pp > 1 ? 4 : 1); chunks++)
@@ -242,7 +227,6 @@ static void others_hold_what_they_need(void **state)
     struct plan_memory memory;
     struct error err;
 
-    (void)state;
     assert_int_equal(plan_memory(&job, &mesh, &a100, &peer, &memory, &err), 0);
     assert_true(memory.held >= memory.needed && memory.held <= a100.memory);
     job.batch.micro_batch = 32;
@@ -286,7 +270,6 @@ static void results_fit_and_are_sorted(void **state)
     struct plan_results results = search(&job, 32, &limits, best);
     char text[160];
 
-    (void)state;
     assert_int_equal(results.count, BEST);
     assert_true(results.fitting <= results.tried);
     for (int i = 0; i < BEST; i++) {
@@ -311,7 +294,6 @@ static void nothing_is_faster(void **state)
     struct plan_choice best[BEST];
     double fastest = search(&job, 8, &limits, best).best[0].cost.seconds;
 
-    (void)state;
     for (int tp = 1; tp <= 8; tp *= 2)
         for (int pp = 1; pp <= 8 / tp; pp *= 2)
             for (int zero = 0; zero <= 3; zero++)
@@ -338,7 +320,6 @@ static void limits_are_kept(void **state)
     double memory = a100.memory;
     struct plan_results results = search(&job, 16, &limits, best);
 
-    (void)state;
     assert_true(results.count > 0);
     for (int i = 0; i < results.count; i++)
         assert_true(best[i].mesh.tp == 2 && best[i].micro_batch == 3 && best[i].zero == 2 &&
@@ -359,7 +340,6 @@ static void no_mesh_is_refused(void **state)
     struct plan_results results = {.best = NULL};
     struct error err;
 
-    (void)state;
     assert_int_equal(plan_search(&job, &a100, &ours, 1021, &limits, &results, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "1021 ranks"));
@@ -373,7 +353,6 @@ static void thousands_of_ranks_take_no_second(void **state)
     struct plan_choice best[BEST];
     clock_t before = clock();
 
-    (void)state;
     assert_true(search(&job, 4096, &limits, best).count > 0);
     assert_true((double)(clock() - before) / CLOCKS_PER_SEC < 1);
     job_destroy(&job);
@@ -400,7 +379,6 @@ static void tables_get_columns(void **state)
     const char *line;
     double gib, seconds;
 
-    (void)state;
     predict("size,layers,hidden,heads,nodes,dp,tp,pp,micro_batch,global_batch,colour\r\n"
             "181B,72,14336,64,48,8,8,6,4,2048,\"red, or \"\"blue\"\"\"\r\n"
             "GPT-345M,,,,1,8,,,4,64,\n"

@@ -1,15 +1,7 @@
 /* What a rank gets in its environment: pure functions, no Slurm needed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "config.h"
 #include "srun-plugin/spank/rank_plan.h"
+#include "tests/cmocka_test.h"
 
 /* An environment: "NAME=value" strings, ended by NULL. */
 static bool look_up(const char *name, char *value, size_t size, void *arg)
@@ -74,7 +66,6 @@ static const struct task task = {
 
 static void sets_everything_in_an_empty_environment(void **state)
 {
-    (void)state;
     plan(&task, (const char *[]){NULL});
     expect("RANK", "7", ENV_FROM_MUSTER);
     expect("WORLD_SIZE", "8", ENV_FROM_MUSTER);
@@ -95,7 +86,6 @@ static void leaves_out_what_is_not_known(void **state)
 {
     struct task bare = task;
 
-    (void)state;
     bare.master_address = bare.job_file = NULL;
     plan(&bare, (const char *[]){NULL});
     assert_null(entry("MASTER_ADDR"));
@@ -104,7 +94,6 @@ static void leaves_out_what_is_not_known(void **state)
 
 static void keeps_what_the_user_set(void **state)
 {
-    (void)state;
     plan(&task, (const char *[]){"RANK=0", "MASTER_PORT=29500", "OMP_NUM_THREADS=", NULL});
     expect("RANK", "0", ENV_FROM_USER);
     expect("MASTER_PORT", "29500", ENV_FROM_USER);
@@ -116,7 +105,6 @@ static void keeps_what_is_too_long_to_copy(void **state)
 {
     static char address[2 * ENV_VALUE_SIZE];
 
-    (void)state;
     memset(address, 'a', sizeof address - 1);
     memcpy(address, "MASTER_ADDR=", strlen("MASTER_ADDR="));
     plan(&task, (const char *[]){address, NULL});
@@ -126,7 +114,6 @@ static void keeps_what_is_too_long_to_copy(void **state)
 static void takes_back_what_an_outer_srun_set(void **state)
 {
     /* The user has changed WORLD_SIZE since the outer step set it, and NODE_RANK, from 11. */
-    (void)state;
     plan(&task, (const char *[]){"MUSTER_SET=RANK=1 WORLD_SIZE=2 NODE_RANK=11", "RANK=1", "WORLD_SIZE=3", "NODE_RANK=1",
                                  NULL});
     expect("RANK", "7", ENV_FROM_MUSTER);
@@ -138,7 +125,6 @@ static void a_record_keeps_what_is_similar_apart(void **state)
 {
     char record[64] = "", small[12] = "";
 
-    (void)state;
     env_record(record, sizeof record, "NCCL_NET", "AWS Libfabric");
     env_record(record, sizeof record, "X", "100% RANK=3");
     env_record(record, sizeof record, "E", "");
@@ -165,7 +151,6 @@ static void an_inner_plan_undoes_all_of_an_outer_one(void **state)
     struct task inner = task;
     size_t used = 1;
 
-    (void)state;
     plan(&task, environment);
     assert_in_range(made.count, 12, 18);
     for (size_t i = 0; i < made.count; i++) {
@@ -203,7 +188,6 @@ static void threads_are_what_the_step_gives(void **state)
         {6, 32, 4, 32, "SLURM_CPUS_PER_TASK=6", "6", true}, /* a Slurm whose srun inherits it */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct step_plan step = {.cpus_inherited = cases[i].inherited};
         struct task t = task;
@@ -222,7 +206,6 @@ static void threads_are_what_the_step_gives(void **state)
 
 static void counts_restarts(void **state)
 {
-    (void)state;
     plan(&task, (const char *[]){"SLURM_RESTART_COUNT=2", NULL});
     expect("MUSTER_RESTART_COUNT", "2", ENV_FROM_MUSTER);
 }
@@ -232,7 +215,6 @@ static void takes_the_port_that_srun_found(void **state)
     const struct step_plan step = {.port = 12345};
     struct task probed = task;
 
-    (void)state;
     probed.step = &step;
     plan(&probed, (const char *[]){NULL});
     expect("MASTER_PORT", "12345", ENV_FROM_MUSTER);

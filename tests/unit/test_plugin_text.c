@@ -1,17 +1,9 @@
 /* What the plugin writes for itself and for programs: SLURM_MUSTER_STEP and JSON. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "common/text.h"
 #include "srun-plugin/spank/step_plan.h"
+#include "tests/cmocka_test.h"
 
 /* Reads the text and frees it. */
 static void read_own(char *text, struct step_plan *plan)
@@ -39,7 +31,6 @@ static void a_plan_arrives_as_it_was_sent(void **state)
                              .job_file = "/home/a user/100%/g\xc3\xb6.cfg"};
     struct step_plan came;
 
-    (void)state;
     assert_int_equal(file_variables_add(&sent.variables, "NCCL_DEBUG", "INFO", 12, NULL), 0);
     assert_int_equal(file_variables_add(&sent.variables, "A", "b=c d%20 \t:e", 13, NULL), 0);
     assert_int_equal(file_variables_add(&sent.variables, "EMPTY", "", 14, NULL), 0);
@@ -70,7 +61,6 @@ static void a_plan_of_format_1_is_read(void **state)
 {
     struct step_plan came;
 
-    (void)state;
     read_own(
         strdup("1 head=10.0.0.1 peer=n2 head_node=3 port=17499 refused=76 complete=1 cpus_inherited=1 user_binds=1 "
                "by_hostfile=1 by_map=1 cpus_are_cores=1 job_file=/u/a%20b.cfg env=12:NCCL_DEBUG=INFO"),
@@ -95,7 +85,6 @@ static void unknown_keys_and_bad_values_are_ignored(void **state)
     char longest[2 * STEP_PLAN_ADDRESS_SIZE] = "1 head=";
     struct step_plan came;
 
-    (void)state;
     read_own(strdup("1 = head =x by_map=2 port=99999999999 refused=-1 head=a%zz%2 later=1 head_node=- env=A env=A=1 "
                     "env=:B=2"),
              &came);
@@ -117,7 +106,6 @@ static void another_format_is_refused(void **state)
     struct step_plan came;
     struct error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         assert_int_equal(step_plan_read(texts[i], &came, &err), -1);
         assert_int_equal(err.code, CODE_DATA);
@@ -133,7 +121,6 @@ static void too_many_variables_are_refused(void **state)
     char value[1025], *text;
     struct error err;
 
-    (void)state;
     memset(value, 'v', sizeof value - 1);
     value[sizeof value - 1] = '\0';
     for (int i = 0; i < 90; i++)
@@ -172,7 +159,6 @@ static void any_bytes_make_a_string(void **state)
     static const char *const bad[] = {"\xff", "a\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xe2\x82"};
     json_t *value;
 
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         value = quoted(good[i]);
         assert_string_equal(json_string_value(value), good[i]);
@@ -192,7 +178,6 @@ static void random_bytes_make_a_string(void **state)
 {
     unsigned seed = 7;
 
-    (void)state;
     for (int round = 0; round < 3000; round++) {
         char text[12] = "";
 

@@ -1,23 +1,16 @@
 /* MASTER_PORT: neighbours do not share one, and a port that is taken is passed over. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "srun-plugin/spank/rank_plan.h"
+#include "tests/cmocka_test.h"
 
 static void every_port_is_in_range(void **state)
 {
     static const uint32_t ids[] = {0, 1, 19390, 19391, 1000000, UINT32_MAX - 1, UINT32_MAX};
     const size_t count = sizeof ids / sizeof ids[0];
 
-    (void)state;
     for (size_t i = 0; i < count * count * PORT_ATTEMPTS; i++) {
         unsigned port = port_of_step(ids[i % count], ids[i / count % count], (unsigned)(i / count / count));
 
@@ -29,7 +22,6 @@ static void steps_of_a_job_differ(void **state)
 {
     static char used[65536];
 
-    (void)state;
     for (uint32_t step = 0; step < PORT_COUNT; step++)
         assert_int_equal(used[port_of_step(4711, step, 0)]++, 0);
     assert_int_equal(port_of_step(4711, PORT_COUNT, 0), port_of_step(4711, 0, 0));
@@ -42,7 +34,6 @@ static void neighbouring_jobs_differ_as_far_as_the_header_says(void **state)
         uint32_t jobs, steps;
     } rows[] = {{1, 7499}, {4, 3106}, {16, 532}, {64, 223}, {256, 35}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint32_t nearest = PORT_COUNT;
 
@@ -57,7 +48,6 @@ static void neighbouring_jobs_differ_as_far_as_the_header_says(void **state)
 
 static void candidates_of_a_step_differ(void **state)
 {
-    (void)state;
     for (unsigned a = 0; a < PORT_ATTEMPTS; a++)
         for (unsigned b = 0; b < a; b++)
             assert_int_not_equal(port_of_step(42, 3, a), port_of_step(42, 3, b));
@@ -80,7 +70,6 @@ static void takes_the_first_free_candidate(void **state)
 {
     int asked = 0;
 
-    (void)state;
     assert_int_equal(port_choose(42, 3, only_the_fifth, &asked), port_of_step(42, 3, 4));
     assert_int_equal(asked, 5);
     asked = 0;
@@ -95,7 +84,6 @@ static void sees_who_listens(void **state)
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     unsigned port;
 
-    (void)state;
     assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(fd, 1), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);

@@ -1,18 +1,7 @@
 /* What nodes say, line by line, and who is bad because of it; faults put into random steps are all found, and no more.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "srun-plugin/preflight/judge.h"
+#include "tests/cmocka_test.h"
 
 #define NODES 64
 #define NOW   1700000000.0
@@ -110,7 +99,6 @@ static void assert_all_good(size_t notes)
 
 static void test_lines(void **state)
 {
-    (void)state;
     start(2);
     hear(0, "clock 1700000003.500000");
     hear(0, "fact machine DGX H100");
@@ -131,7 +119,6 @@ static void test_lines(void **state)
 
 static void test_too_many_lines(void **state)
 {
-    (void)state;
     start(1);
     for (int i = 0; i < 200; i++) {
         hear(0, "problem %d", i);
@@ -148,7 +135,6 @@ static void test_too_many_lines(void **state)
 
 static void test_good(void **state)
 {
-    (void)state;
     for (int count = 1; count <= 5; count++) {
         step_of_good_nodes(count);
         assert_all_good(0);
@@ -157,7 +143,6 @@ static void test_good(void **state)
 
 static void test_silent(void **state)
 {
-    (void)state;
     start(4);
     for (int i = 0; i < 4; i++) {
         if (i == 2)
@@ -176,7 +161,6 @@ static void test_unstarted(void **state)
 {
     struct verdict *verdict;
 
-    (void)state;
     step_of_good_nodes(4);
     records[0].ended = records[1].ended = false;
     records[2].ended = records[2].begun = false;
@@ -196,7 +180,6 @@ static void test_unstarted(void **state)
 
 static void test_problem(void **state)
 {
-    (void)state;
     step_of_good_nodes(3);
     hear(1, "problem checkpoints cannot be written to /scratch: Read-only file system");
     hear(1, "problem GPU 3: rows of its memory need a reset to be remapped");
@@ -211,7 +194,6 @@ static void test_everywhere(void **state)
 {
     struct verdict *verdict;
 
-    (void)state;
     step_of_good_nodes(3);
     for (int i = 0; i < 3; i++)
         hear(i, "problem /scratch is full");
@@ -231,7 +213,6 @@ static void test_notes(void **state)
 {
     struct verdict *verdict;
 
-    (void)state;
     step_of_good_nodes(4);
     for (int i = 0; i < 4; i++)
         hear(i, "note no NUMA");
@@ -249,7 +230,6 @@ static void test_facts(void **state)
 {
     struct verdict *verdict;
 
-    (void)state;
     step_of_good_nodes(3);
     strcpy(records[2].facts[0].value, "0.0.9");
     strcpy(records[1].facts[2].value, "DGX A100");
@@ -265,7 +245,6 @@ static void test_facts(void **state)
 
 static void test_clocks(void **state)
 {
-    (void)state;
     step_of_good_nodes(5);
     records[3].ahead = -2.5;
     BAD("2.5 s behind", 3);
@@ -316,7 +295,6 @@ static void test_random(void **state)
 {
     int faults[NODES], seen[FAULTS] = {0};
 
-    (void)state;
     for (int round = 0; round < 2000; round++) {
         int count = 5 + below(NODES - 5);
         struct verdict *verdict;

@@ -1,22 +1,12 @@
 /* The second srun of a preflight: what it inherits, and that it ends. This program stands for srun, and starts itself.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "srun-plugin/preflight/preflight.h"
+#include "tests/cmocka_test.h"
 
 static struct child start(const char *what)
 {
@@ -53,7 +43,6 @@ static void test_environment(void **state)
     static char text[1 << 20];
     struct child child;
 
-    (void)state;
     setenv("SLURM_CONF", "/etc/slurm/slurm.conf", 1);
     setenv("SLURM_NTASKS_PER_NODE", "8", 1); /* srun would take it for an option */
     setenv("SLURM_SPANK__SLURM_SPANK_OPTION_spank_muster_muster_preflight", "exclude", 1); /* and ask itself for ever */
@@ -82,7 +71,6 @@ static void test_ends(void **state)
     struct child child;
     char line[16] = "";
 
-    (void)state;
     /* One that hangs, and one that heeds no TERM because it is stopped. */
     child = start("hang");
     assert_int_equal(read(child.fd, line, sizeof line), 5);

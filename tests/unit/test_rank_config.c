@@ -1,14 +1,6 @@
 /* What a rank is to hold and do: shares of a batch, and ZeRO's sizes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "ckpt/models/units.h"
+#include "tests/cmocka_test.h"
 #include "plan/rank_config.h"
 
 /* Over the dp ranks every sample once and in order, and as many micro-batches on each. */
@@ -18,7 +10,6 @@ static void shares_are_the_batch(void **state)
 {
     struct job job;
 
-    (void)state;
     memset(&job, 0, sizeof job);
     for (int dp = 1; dp <= 9; dp++)
         for (int micro = 1; micro <= 5; micro++)
@@ -80,7 +71,6 @@ static void stages_have_all_layers_once(void **state)
 {
     struct job job = tiny_job();
 
-    (void)state;
     for (int layers = 1; layers <= 7; layers++)
         for (int pp = 1; pp <= 4; pp++)
             for (int chunks = 1; chunks <= (pp > 1 ? 3 : 1); chunks++) {
@@ -125,7 +115,6 @@ static void too_few_samples_are_refused(void **state)
     struct error err;
     struct rank_config l;
 
-    (void)state;
     assert_int_equal(rank_config_set(&l, &job, &most, 11, &on_cpu, &err), 0);
     assert_int_equal(rank_config_set(&l, &job, &more, 0, &on_cpu, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
@@ -145,7 +134,6 @@ static struct zero_sizes sizes_of(struct zero_config config, bool is_block)
 
 static void the_stages_are_the_papers(void **state)
 {
-    (void)state;
     for (int stage = 0; stage <= 3; stage++)
         for (int rank = 0; rank < DP; rank++) {
             struct zero_config config = {
@@ -176,7 +164,6 @@ static void alone_nothing_is_sharded(void **state)
     struct error err;
     struct mesh alone = {1, 1, 1};
 
-    (void)state;
     for (int stage = 0; stage <= 3; stage++) {
         struct rank_config l;
         struct footprint bytes = {0};
@@ -203,7 +190,6 @@ static void more_sharding_is_less_memory(void **state)
     struct footprint before;
     struct error err;
 
-    (void)state;
     memset(&before, 0xff, sizeof before);
     job.parallel.reduce = REDUCE_MICRO_BATCH;
     for (int stage = 0; stage <= 3; stage++) {
@@ -241,7 +227,6 @@ static void the_heaviest_stage_is_shown(void **state)
     struct job job = tiny_job();
     int middle = 0;
 
-    (void)state;
     job.model.hidden = 512;
     for (int layers = 1; layers <= 20; layers++)
         for (int pp = 1; pp <= 20; pp++) {
@@ -279,7 +264,6 @@ static void a_stage_without_layers_takes_little(void **state)
     struct mesh mesh = {1, 1, 4};
     struct error err;
 
-    (void)state;
     for (size_t d = 0; d < 2; d++) {
         job.model.layers = 1; /* on stage 2 */
         for (int stage = 0; stage < 4; stage++) {
@@ -310,7 +294,6 @@ static void attention_goes_to_cudnn_where_it_can(void **state)
     struct rank_config l;
     struct error err;
 
-    (void)state;
     job.model = (struct model_shape){2, 1536, 12, 1024, 256, MODEL_GPT};
     job.precision.compute = DTYPE_BF16;
     job.batch.micro_batch = job.batch.global_batch = 4;
@@ -341,7 +324,6 @@ static void scratch_of_tensor_parallelism_is_bounded(void **state)
     struct job job = tiny_job();
     struct error err;
 
-    (void)state;
     job.batch.micro_batch = 1;
     job.precision.compute = DTYPE_BF16;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
@@ -361,7 +343,6 @@ static void scratch_of_tensor_parallelism_is_bounded(void **state)
 /* Few gradients take no whole bucket. */
 static void few_gradients_take_little_scratch(void **state)
 {
-    (void)state;
     assert_int_equal(tp_scratch_bytes(4, DTYPE_BF16, 8, 16, 100), 100 * 4 * sizeof(float));
     assert_int_equal(tp_scratch_bytes(1, DTYPE_BF16, 8, 16, 100), 0);
 }

@@ -1,15 +1,7 @@
 /* The map of ranks survives its text, broken texts are refused, and host file and map agree on who stands where. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "common/mesh.h"
 #include "srun-plugin/place/order.h"
+#include "tests/cmocka_test.h"
 
 static void round_trip(const int *map, int world, const char *expected)
 {
@@ -30,7 +22,6 @@ static void round_trip(const int *map, int world, const char *expected)
 
 static void maps_survive_their_text(void **state)
 {
-    (void)state;
     round_trip((int[]){0}, 1, "0");
     round_trip((int[]){0, 1, 2, 3}, 4, "0-3");
     round_trip((int[]){1, 0}, 2, "1,0");
@@ -45,7 +36,6 @@ static void random_maps_survive(void **state)
     uint32_t random = 12345;
     int map[1000];
 
-    (void)state;
     for (int turn = 0; turn < 200; turn++) {
         int world = 1 + turn * 5, unit = 1 + turn % 9; /* shuffled in units, as tp groups are */
 
@@ -73,7 +63,6 @@ static void a_text_too_long_is_refused(void **state)
     int *map = calloc(WORLD, sizeof *map);
     struct error err = {0};
 
-    (void)state;
     for (int i = 0; i < WORLD; i++)
         map[i] = WORLD - 1 - i;
     assert_null(rank_map_text(map, WORLD, &err));
@@ -110,7 +99,6 @@ static void broken_texts_are_refused(void **state)
         {"0-6:2,1-7:99999999", "the step"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         struct error err = {0};
         int map[8];
@@ -135,7 +123,6 @@ static void host_file_and_map_put_everybody_on_the_same_node(void **state)
     int map[8], taken = 0;
     char *text = order_hostfile(&order, &err);
 
-    (void)state;
     assert_string_equal(text, "c\nc\na\na\nb\nb\na\nc\n");
     assert_int_equal(order_rank_map(&order, slurm, map, &err), 0);
     for (int rank = 0; rank < 8; rank++) {

@@ -1,16 +1,7 @@
 /* What one rank of a replayed machine gets: its CPUs, its GPU, its variables; and when muster keeps its hands off. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "srun-plugin/spank/rank_plan.h"
 #include "srun-plugin/spank/report.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/machines.h"
 
 static struct node_view view;
@@ -82,7 +73,6 @@ static const char *entry(const struct rank_plan *plan, const char *name)
 
 static void a_rank_runs_beside_its_gpu(void **state)
 {
-    (void)state;
     for (unsigned local = 0; local < 8; local++) {
         struct rank_request ask = ask_on("dgx-a100", local);
         struct rank_plan *plan = make_plan(&ask);
@@ -118,7 +108,6 @@ static void muster_binds_only_where_it_may(void **state)
     struct rank_request ask = ask_on("dgx-a100", 2);
     struct cpus few = {0};
 
-    (void)state;
     for (unsigned cpu = 10; cpu < 14; cpu++)
         cpus_add(&few, cpu);
     ask.affinity.own = few;
@@ -143,7 +132,6 @@ static void threads_that_the_user_asked_for_stay(void **state)
     struct rank_request ask = ask_on("dgx-a100", 0);
     struct rank_plan *plan;
 
-    (void)state;
     ask.task.cpus_per_task = 4;
     plan = make_plan(&ask);
     assert_string_equal(entry(plan, "OMP_NUM_THREADS"), "4");
@@ -157,7 +145,6 @@ static void a_rank_alone_with_its_gpu_is_told(void **state)
     struct rank_request ask = ask_on("dgx-a100", 5);
     struct rank_plan *plan;
 
-    (void)state;
     ask.environment_arg = masked;
     plan = make_plan(&ask);
     assert_non_null(strstr(plan->isolation, "--gpus-per-task"));
@@ -173,7 +160,6 @@ static void ranks_whose_neighbours_are_hidden_share_no_core(void **state)
     const char *hidden[] = {"CUDA_VISIBLE_DEVICES=0", "SLURM_GPUS_ON_NODE=8", "SLURM_GPUS_PER_TASK=1", NULL};
     struct cpus taken = {0};
 
-    (void)state;
     for (unsigned local = 0; local < 8; local++) {
         struct rank_request ask = ask_on("dgx-a100", local);
         struct rank_plan *plan;
@@ -196,7 +182,6 @@ static void without_a_node_there_are_variables_still(void **state)
     struct rank_request ask = ask_on("dgx-a100", 1);
     struct rank_plan *plan;
 
-    (void)state;
     node_destroy(view.node);
     view.node = NULL;
     plan = make_plan(&ask);
@@ -235,7 +220,6 @@ static void the_report_has_every_variable_and_rank(void **state)
     struct rank_plan *plan;
     FILE *out;
 
-    (void)state;
     ask.environment_arg = environment;
     plan = make_plan(&ask);
     assert_non_null(out = tmpfile());

@@ -1,23 +1,15 @@
 /* The flight recorder: what it writes is what another thread, or another process, reads. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdbool.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
+#include "tests/cmocka_test.h"
 #include "trainer/watch/recorder.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -36,7 +28,6 @@ static void does_nothing_unless_started(void **state)
     int comm = 0;
     struct record_op op = {0};
 
-    (void)state;
     assert_false(recorder_must_add_comm(comm));
     recorder_add_comm(&comm, "dp", everyone, 4);
     recorder_enter(&op, comm, RECORD_SUM, -1, "a", "b");
@@ -58,7 +49,6 @@ static void says_what_is_done(void **state)
     struct record_op first, second;
     struct flight_record r;
 
-    (void)state;
     assert_non_null(file);
     assert_true(recorder_must_add_comm(comm));
     recorder_add_comm(&comm, "dp", everyone, 4);
@@ -115,7 +105,6 @@ static void communicators_are_told_apart(void **state)
     const int others[] = {0, 1, 3, 2};
     struct flight_record r;
 
-    (void)state;
     recorder_add_comm(&a, "dp", everyone, 4);
     recorder_add_comm(&b, "tp", everyone, 4);
     recorder_add_comm(&c, "dp", others, 4);
@@ -133,7 +122,6 @@ static void is_full_without_harm(void **state)
     struct record_op op;
     struct flight_record r;
 
-    (void)state;
     for (int i = 0; i < RECORD_COMMS + 2; i++) {
         recorder_add_comm(&comms[i], "a name that is longer than its place", everyone, 4);
         recorder_enter(&op, comms[i], RECORD_SUM, -1, "a word that is much longer than its place", "and more");
@@ -214,7 +202,6 @@ static void outlives_its_process(void **state)
     struct record_file *file = record_map(&child.process, &err);
     struct flight_record r;
 
-    (void)state;
     assert_non_null(file);
     assert_int_equal(process_inspect(&child.process), PROCESS_RUNNING);
     kill(child.pid, SIGSTOP);
@@ -238,7 +225,6 @@ static void what_another_put_there_is_refused_and_hangs_nobody(void **state)
     struct process self = process_self();
     char path[128];
 
-    (void)state;
     self.started--;
     snprintf(path, sizeof path, "/dev/shm/muster-record.%" PRIu64 ".%" PRId64 ".%" PRIu64, self.pid_namespace, self.pid,
              self.started);
@@ -253,7 +239,6 @@ static void a_number_that_was_given_again_is_another(void **state)
 {
     struct process self = process_self();
 
-    (void)state;
     assert_int_equal(process_inspect(&self), PROCESS_RUNNING);
     self.started--;
     assert_int_equal(process_inspect(&self), PROCESS_GONE);
@@ -276,7 +261,6 @@ static void leaves_nothing_behind(void **state)
     struct child unlinked = start_child(true), living = start_child(false), dead = start_child(false);
     struct process self = process_self();
 
-    (void)state;
     assert_false(file_is_there(&unlinked.process));
     kill_child(&dead);
     assert_true(file_is_there(&dead.process));
@@ -300,7 +284,6 @@ static void a_writer_stopped_in_the_middle_blocks_nobody(void **state)
     struct record_file *file = recorder_start(&err);
     struct flight_record r;
 
-    (void)state;
     record_write_begin(file);
     assert_false(record_copy(&r, file));
     record_write_end(file);
@@ -339,7 +322,6 @@ static void copies_are_of_one_moment(void **state)
     struct record_op op;
     pthread_t reader;
 
-    (void)state;
     recorder_add_comm(&comm, "dp", everyone, 4);
     writing = true;
     assert_int_equal(pthread_create(&reader, NULL, copy_again_and_again, file), 0);

@@ -4,21 +4,11 @@
 #ifndef MUSTER_TESTS_UNIT_TEST_REPORT_H
 #define MUSTER_TESTS_UNIT_TEST_REPORT_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <limits.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "tests/cmocka_test.h"
 #include "trainer/report/metrics.h"
 
 static char test_dir[64];
@@ -26,7 +16,6 @@ static char test_file[96]; /* metrics.jsonl in it */
 
 static inline int make_dir(void **state)
 {
-    (void)state;
     snprintf(test_dir, sizeof test_dir, "/tmp/muster-report-XXXXXX");
     if (!mkdtemp(test_dir))
         return -1;
@@ -36,7 +25,6 @@ static inline int make_dir(void **state)
 
 static inline int remove_dir(void **state)
 {
-    (void)state;
     unlink(test_file);
     return rmdir(test_dir); /* fails, and the test with it, where something was left behind */
 }

@@ -30,7 +30,6 @@ static void log_line_is_megatrons(void **state)
 {
     char text[LOG_LINE_SIZE];
 
-    (void)state;
     log_line_format(text, &SECOND);
     assert_string_equal(text, SECOND_TEXT);
 }
@@ -40,7 +39,6 @@ static void log_line_ends_with_mfu_and_hfu(void **state)
     struct log_line line = SECOND;
     char text[LOG_LINE_SIZE], expected[LOG_LINE_SIZE];
 
-    (void)state;
     line.mean.mfu = 0.412345;
     line.mean.hfu = 0.55;
     log_line_format(text, &line);
@@ -53,7 +51,6 @@ static void log_line_of_a_bert_has_both_losses(void **state)
     struct log_line line = SECOND;
     char text[LOG_LINE_SIZE];
 
-    (void)state;
     line.bert = true;
     line.mean.order_loss = 0.6931472;
     log_line_format(text, &line);
@@ -65,7 +62,6 @@ static void log_line_is_cut_to_the_buffer(void **state)
     struct log_line line = SECOND;
     char text[LOG_LINE_SIZE + 1];
 
-    (void)state;
     line.mean.grad_norm = line.mean.loss_scale = line.mean.lr = 1e308;
     line.mean.step_seconds = line.mean.tflops = 1e308;
     memset(text, '#', sizeof text);
@@ -101,7 +97,6 @@ static void progress_line_shows_all_when_wide(void **state)
 {
     char text[PROGRESS_SIZE];
 
-    (void)state;
     progress_line(text, 82, &ASCII, &PROGRESS, 200, 83);
     assert_string_equal(text, "120/200  ==========.......  loss 5.0625  12.3k tok/s  4 ranks  MFU 41.2%  ETA 1:23");
     progress_line(text, 82, &(struct terminal){0}, &PROGRESS, 200, 83);
@@ -112,7 +107,6 @@ static void progress_line_fits_every_width(void **state)
 {
     char text[PROGRESS_SIZE];
 
-    (void)state;
     for (unsigned flags = 0; flags < 8; flags++) {
         for (int columns = 20; columns <= 200; columns++) {
             bool bar = flags & 4;
@@ -138,7 +132,6 @@ static void progress_line_survives_absurd_numbers(void **state)
         .step = LONG_MAX, .loss = -1e308, .tokens_per_second = 1e300, .mfu = 1e300, .world = INT_MAX};
     char text[PROGRESS_SIZE];
 
-    (void)state;
     for (int columns = -5; columns < 300; columns++) {
         progress_line(text, columns, &(struct terminal){.live = true, .utf8 = true, .colour = true}, &huge, LONG_MAX,
                       1e300);
@@ -152,7 +145,6 @@ static void progress_line_without_an_end_has_no_bar(void **state)
     struct metrics_step open_ended = PROGRESS;
     char text[PROGRESS_SIZE];
 
-    (void)state;
     open_ended.mfu = open_ended.tokens_per_second = NAN;
     open_ended.loss = NAN;
     progress_line(text, 80, &ASCII, &open_ended, 0, 83);
@@ -164,7 +156,6 @@ static void bar_is_empty_at_the_start_and_full_at_the_end(void **state)
     struct metrics_step progress = PROGRESS;
     char text[PROGRESS_SIZE];
 
-    (void)state;
     progress.step = 0;
     progress_line(text, 80, &ASCII, &progress, 200, 83);
     assert_null(strchr(text, '='));
@@ -194,7 +185,6 @@ static void counts_have_three_digits(void **state)
     };
     char buf[UNITS_SIZE];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_string_equal(units_count(buf, cases[i].value), cases[i].text);
     assert_true(strlen(units_count(buf, -1.7976931348623157e308)) < UNITS_SIZE - 1);
@@ -208,7 +198,6 @@ static void durations_read_as_clocks(void **state)
     };
     char buf[UNITS_SIZE];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_string_equal(units_duration(buf, cases[i].value), cases[i].text);
 }
@@ -217,7 +206,6 @@ static void thousands_are_grouped(void **state)
 {
     char buf[UNITS_SIZE];
 
-    (void)state;
     assert_string_equal(units_grouped(buf, 0), "0");
     assert_string_equal(units_grouped(buf, 999), "999");
     assert_string_equal(units_grouped(buf, 1000), "1,000");

@@ -22,7 +22,6 @@ static void line_has_exactly_the_keys_in_order(void **state)
     struct metrics_step step = make_step(1, 4);
     char line[METRICS_LINE_SIZE];
 
-    (void)state;
     assert_int_equal(metrics_format(line, &step), strlen(LINE));
     assert_string_equal(line, LINE);
     step.validated = true;
@@ -43,7 +42,6 @@ static void losses_of_data_sets_follow(void **state)
     struct metrics_step out, step = make_step(1, 4);
     char line[METRICS_LINE_SIZE];
 
-    (void)state;
     step.sets = 3;
     step.valid_sets = 1;
     step.set_losses = step.valid_set_losses = losses;
@@ -66,7 +64,6 @@ static void results_come_back_bit_for_bit(void **state)
     struct metrics_step out, in = make_step(1, 4);
     char line[METRICS_LINE_SIZE];
 
-    (void)state;
     in.validated = true;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         in.loss = in.lr = in.grad_norm = in.loss_scale = in.valid_loss = values[i];
@@ -87,7 +84,6 @@ static void the_longest_line_fits(void **state)
     double losses[METRICS_SETS_MOST];
     char line[METRICS_LINE_SIZE];
 
-    (void)state;
     for (int i = 0; i < METRICS_SETS_MOST; i++)
         losses[i] = longest;
     in.sets = in.valid_sets = METRICS_SETS_MOST;
@@ -110,7 +106,6 @@ static void not_finite_is_null_and_reads_as_nan(void **state)
     struct metrics_step out, in = make_step(7, 4);
     char line[METRICS_LINE_SIZE];
 
-    (void)state;
     in.loss = NAN;
     in.grad_norm = INFINITY;
     in.mfu = -INFINITY;
@@ -140,7 +135,6 @@ static void refuses(const char *from, const char *to, const char *expected)
 
 static void parse_is_strict(void **state)
 {
-    (void)state;
     refuses("\"lr\":0.00015,", "", "key \"lr\" is missing");
     refuses("\"lr\"", "\"l\\u0007r\"", "key \"lr\" is missing");
     refuses("\"lr\":0.00015", "\"loss\":1", "duplicate");
@@ -180,7 +174,6 @@ static void writer_makes_a_file_that_reads_back(void **state)
     struct metrics_writer *writer = metrics_open(test_file, 0, &damage, NULL);
     struct metrics_step *steps;
 
-    (void)state;
     assert_non_null(writer);
     for (long step = 1; step <= 1000; step++) {
         struct metrics_step s = make_step(step, 4);
@@ -203,7 +196,6 @@ static void errors_name_file_and_line(void **state)
     size_t count, used = format_run(text, run, 3);
     struct error err = {0};
 
-    (void)state;
     used += (size_t)sprintf(text + used, "{\"step\":4}\n[]\n");
     write_file(text, used);
     free(read_steps(3));
@@ -228,7 +220,6 @@ static void reader_leaves_out_a_torn_last_line(void **state)
     struct metrics_step *run = make_run(3, 3, 4);
     size_t two = format_run(text, run, 2), whole = format_run(text, run, 3);
 
-    (void)state;
     for (size_t length = two; length < whole; length++) {
         write_file(text, length);
         free(read_steps(length + 1 < whole ? 2 : 3)); /* without its newline a step is whole */
@@ -268,7 +259,6 @@ static void resume_drops_what_will_be_done_again(void **state)
 {
     struct metrics_step *run = make_run(6, 6, 4);
 
-    (void)state;
     for (long resume = 0; resume <= 6; resume++)
         for (size_t torn = 0; torn < strlen(LINE) - 10; torn += 17)
             check_resume(run, resume, torn);
@@ -282,7 +272,6 @@ static void resume_replaces_the_file_behind_a_link_and_keeps_its_mode(void **sta
     struct metrics_step *run = make_run(3, 3, 4);
     struct stat before, after;
 
-    (void)state;
     run[1].sets = 2; /* lines are kept with all that they have */
     run[1].set_losses = losses;
     write_file(text, format_run(text, run, 3));
@@ -311,7 +300,6 @@ static void resume_with_nothing_to_drop_leaves_the_file_alone(void **state)
     struct metrics_step *run = make_run(3, 3, 4);
     struct stat before, after;
 
-    (void)state;
     write_file(text, format_run(text, run, 3));
     assert_int_equal(stat(test_file, &before), 0);
     metrics_close(metrics_open(test_file, 3, &damage, NULL));
@@ -360,7 +348,6 @@ static void a_damaged_line_costs_no_other(void **state)
     struct metrics_step *run = make_run(4, 4, 4), *steps;
     char text[8 * METRICS_LINE_SIZE], rest[8 * METRICS_LINE_SIZE];
 
-    (void)state;
     for (size_t i = 0; i < sizeof damaged_lines / sizeof *damaged_lines; i++)
         for (size_t before = 0; before <= 4; before++) {
             size_t used = format_run(text, run, before), whole = format_run(rest, run, 4);
@@ -385,7 +372,6 @@ static void what_is_left_out_is_kept_beside_the_file(void **state)
 {
     static const char text[] = "a diary\nof mine\n";
 
-    (void)state;
     write_file(text, strlen(text));
     metrics_close(metrics_open(test_file, 1, &damage, NULL));
     assert_non_null(strstr(damage.first.text, "metrics.jsonl:1: "));
@@ -398,7 +384,6 @@ static void a_last_line_without_its_newline_is_kept(void **state)
     char text[4 * METRICS_LINE_SIZE];
     struct metrics_step *run = make_run(3, 3, 4);
 
-    (void)state;
     write_file(text, format_run(text, run, 3) - 1);
     metrics_close(metrics_open(test_file, 3, &damage, NULL));
     free(read_steps(3));
@@ -411,7 +396,6 @@ static void a_later_releases_keys_are_kept(void **state)
     size_t length = (size_t)snprintf(text, sizeof text, "{\"later\":[1],%s", LINE + 1);
     char *now;
 
-    (void)state;
     write_file(text, length);
     metrics_close(metrics_open(test_file, 1, &damage, NULL));
     now = read_file();
@@ -435,7 +419,6 @@ static void what_is_no_file_is_refused_at_once(void **state)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 
-    (void)state;
     expect_refused(test_dir, "it is a directory; name a file");
     assert_int_equal(mkfifo(test_file, 0600), 0);
     expect_refused(test_file, "it is a FIFO that nobody reads; start the reader first, or name a file");
@@ -454,7 +437,6 @@ static void a_fifo_with_a_reader_gets_the_lines(void **state)
     struct error err = {0};
     int fd;
 
-    (void)state;
     signal(SIGPIPE, SIG_IGN); /* as in muster-train */
     assert_int_equal(mkfifo(test_file, 0600), 0);
     fd = open(test_file, O_RDONLY | O_NONBLOCK);
@@ -478,7 +460,6 @@ static void a_line_cut_short_is_taken_back(void **state)
     struct rlimit before, limit;
     struct error err = {0};
 
-    (void)state;
     assert_non_null(writer);
     assert_int_equal(metrics_write(writer, &step, NULL), 0);
     signal(SIGXFSZ, SIG_IGN);
@@ -506,7 +487,6 @@ static void a_file_that_does_not_answer_is_not_waited_for(void **state)
     int fd, lines = 0;
     char text[4096];
 
-    (void)state;
     assert_int_equal(mkfifo(test_file, 0600), 0);
     fd = open(test_file, O_RDWR | O_NONBLOCK);
     writer = metrics_open(test_file, 0, &damage, NULL);
@@ -534,7 +514,6 @@ static void another_file_of_the_name_is_seen_once(void **state)
     struct metrics_step step = make_step(1, 4);
     struct metrics_writer *first, *second;
 
-    (void)state;
     first = metrics_open(test_file, 0, &damage, NULL);
     assert_int_equal(metrics_write(first, &step, NULL), 0);
     second =
@@ -554,7 +533,6 @@ static void a_missing_directory_is_an_io_error(void **state)
 {
     struct error err = {0};
 
-    (void)state;
     assert_null(metrics_open("/nonexistent/metrics.jsonl", 0, &damage, &err));
     assert_int_equal(err.code, CODE_IO);
     metrics_close(NULL);
@@ -569,7 +547,6 @@ static void other_conventions_are_kept(void **state)
     char line[METRICS_LINE_SIZE];
     struct error err;
 
-    (void)state;
     metrics_format(line, &in);
     assert_null(strstr(line, "mosaicml"));
     in.tflops_before_2022 = 100;

@@ -38,7 +38,6 @@ static void plot_shows_run_reference_and_the_change_of_mesh(void **state)
     struct plot plot = {.title = "Training loss", .steps = run, .nsteps = 200};
     char *text = plot_text(&plot);
 
-    (void)state;
     check_xml(text);
     assert_non_null(strstr(text, ">shrunk: 4 \u2192 2 ranks at step 120<"));
     assert_non_null(strstr(text, ">validation<"));
@@ -59,7 +58,6 @@ static void any_title_is_well_formed(void **state)
     struct plot plot = {.title = "\"quoted\" & <tagged>, bad \xff byte \x01, good \u00fc", .steps = run, .nsteps = 200};
     char *text = plot_text(&plot);
 
-    (void)state;
     check_xml(text);
     assert_non_null(strstr(text, "&#34;quoted&#34; &#38; &#60;tagged&#62;, bad ? byte ?, good \u00fc<"));
     free(text);
@@ -72,7 +70,6 @@ static void plot_of_a_long_run_is_small_and_keeps_the_spike(void **state)
     struct plot plot = {.title = "long", .steps = run, .nsteps = 200000};
     char *text;
 
-    (void)state;
     run[123456].loss = 99.0;
     text = plot_text(&plot);
     assert_true(strlen(text) < 200 * 1024);
@@ -88,7 +85,6 @@ static void plot_takes_gaps_and_single_steps(void **state)
     struct error err = {0};
     FILE *sink = fopen("/dev/null", "w");
 
-    (void)state;
     run[3].loss = run[7].loss = NAN;
     run[9].step = 2; /* another run in the same file */
     free(plot_text(&plot));
@@ -166,7 +162,6 @@ static void axes_have_nice_ticks_for_any_range(void **state)
 {
     struct label labels[16];
 
-    (void)state;
     srand48(7);
     for (int i = 0; i < 500; i++) {
         double lo = (drand48() - 0.5) * pow(10.0, 5.0 * drand48() - 3.0), span = pow(10.0, 5.0 * drand48() - 3.0);
@@ -180,7 +175,6 @@ static void axes_have_the_expected_ticks(void **state)
 {
     struct label labels[16];
 
-    (void)state;
     assert_int_equal(plot_losses(3.13, 11.44, labels), 10);
     assert_string_equal(labels[0].text, "3");
     assert_string_equal(labels[9].text, "12");
@@ -199,7 +193,6 @@ static void axes_take_degenerate_ranges(void **state)
         {5e-324, 0}, {1e15, 1e15 + 1}, {1e-300, 2e-300}};
     struct label labels[16];
 
-    (void)state;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         size_t count = plot_losses(ends[i][0], ends[i][1], labels);
 
@@ -220,7 +213,6 @@ static void labels_never_overlap(void **state)
     struct metrics_step *run = make_run(1000, 1000, 4);
     struct plot plot = {.title = "marks", .steps = run, .nsteps = 1000};
 
-    (void)state;
     srand48(11);
     for (int round = 0; round < 300; round++) {
         struct label labels[40];

@@ -56,7 +56,6 @@ static void write_run(size_t count, long until, int world)
 
 static void wrong_command_lines_are_64(void **state)
 {
-    (void)state;
     expect(64, "", "missing command: follow, plot, compare or summary");
     expect(64, "draw", "unknown command draw");
     expect(64, "summary", "needs 1 metrics file, not 0");
@@ -72,7 +71,6 @@ static void bad_files_are_65_and_74(void **state)
 {
     char link[128];
 
-    (void)state;
     expect(74, "summary FILE", "No such file");
     write_file("", 0);
     expect(65, "summary FILE", "no step yet");
@@ -99,7 +97,6 @@ static void compare_exits_as_diff_does(void **state)
 {
     char command[256];
 
-    (void)state;
     write_run(20, 20, 4);
     expect(0, "compare FILE FILE", "20 steps, 20 with exactly the same loss");
     snprintf(command, sizeof command, "sed 's/\"loss\":3.5,/\"loss\":3.507,/' %s > %s.other", test_file, test_file);
@@ -119,7 +116,6 @@ static void plot_goes_to_the_file_or_stdout(void **state)
 {
     char path[128];
 
-    (void)state;
     write_run(20, 12, 4);
     snprintf(path, sizeof path, "%s.svg", test_file);
     expect(0, "plot FILE", "shrunk: 4 \u2192 2 ranks at step 12");
@@ -158,7 +154,6 @@ static void follow_ends_at_the_last_step(void **state)
     pid_t writer = start_writer();
     int status;
 
-    (void)state;
     expect(0, "follow FILE --steps 40 --interval 0", "resumed at step 21 on 2 ranks (was 4)\n");
     assert_int_equal(waitpid(writer, &status, 0), writer);
     assert_int_equal(status, 0);
@@ -167,7 +162,6 @@ static void follow_ends_at_the_last_step(void **state)
 
 static void follow_ends_with_the_process_or_a_signal(void **state)
 {
-    (void)state;
     expect(0, "follow FILE.not-there --interval 0 --pid $(sh -c 'echo $$')", "waiting for ");
     write_run(7, 7, 4);
     expect(0, "follow FILE --pid $(sh -c 'echo $$')", "step 7  loss"); /* that shell is gone */
@@ -208,7 +202,6 @@ static void follow_reads_a_replaced_file_again_and_tells_changes_once(void **sta
     char path[128], live[128], beside[128];
     FILE *out;
 
-    (void)state;
     length += format_steps(text + length, 121, 130, 2);
     write_file(text, length);
     snprintf(path, sizeof path, "%s.out", test_file);

@@ -13,7 +13,6 @@ static void a_run_is_cut_where_its_mesh_changes(void **state)
     struct run_segment *segments;
     size_t count;
 
-    (void)state;
     run[199].tp = 2; /* the same world, another mesh */
     run[120].mfu = 0.3;
     run[120].step_seconds = 78 * 0.5; /* a slow step counts for its time, as it does in the totals */
@@ -64,7 +63,6 @@ static void summary_says_what_happened(void **state)
     struct error err = {0};
     char *text;
 
-    (void)state;
     run[149].valid_loss = 3.25;
     for (int i = 0; i < 200; i++) {
         run[i].tflops_before_2022 = 1.2;
@@ -88,7 +86,6 @@ static void equal_runs_compare_equal(void **state)
     struct metrics_step *a = make_run(50, 50, 4), *b = make_run(50, 20, 2);
     struct comparison c;
 
-    (void)state;
     a[7].loss = b[7].loss = NAN;
     assert_int_equal(compare_runs(&c, a, 50, b, 50, NULL), 0);
     assert_int_equal(c.common, 50);
@@ -104,7 +101,6 @@ static void compare_finds_the_greatest_difference(void **state)
     struct metrics_step *a = make_run(50, 50, 4), *b = make_run(50, 50, 4);
     struct comparison c;
 
-    (void)state;
     b[9].loss *= 1.0 + 1e-6;
     b[30].loss *= 1.0 - 1e-4;
     b[40].loss = nextafter(b[40].loss, 0.0);
@@ -126,7 +122,6 @@ static void compare_finds_missing_and_repeated_steps(void **state)
     struct metrics_step *a = make_run(50, 50, 4), *b = make_run(40, 40, 4);
     struct comparison c;
 
-    (void)state;
     a[49] = make_step(12, 4); /* for step 50; the later line counts */
     a[49].loss = 1.0;
     b[4].step = 105;
@@ -157,7 +152,6 @@ static double relative_worst(double a, double b)
 
 static void relative_difference_has_no_bad_corner(void **state)
 {
-    (void)state;
     assert_true(relative_worst(0.0, -0.0) == 0.0);
     assert_true(relative_worst(1.0, 0.0) == 1.0);
     assert_true(relative_worst(5e-324, 0.0) == 1.0);
@@ -235,7 +229,6 @@ static void no_mutation_of_a_file_crashes_anything(void **state)
     FILE *sink = fopen("/dev/null", "w");
     int good = 0, bad = 0;
 
-    (void)state;
     assert_non_null(sink);
     srand48(42);
     for (int i = 0; i < 1000; i++) {

@@ -1,22 +1,13 @@
 /* Which interface leads to other nodes, and by which address they reach this one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <arpa/inet.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "srun-plugin/node/route.h"
 #include "srun-plugin/node/sysfs.h"
+#include "tests/cmocka_test.h"
 
 /* A label of more than 63 letters: no name server is asked, which in some networks answers to anything. */
 #define NO_NAME "no-such-node-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
@@ -26,7 +17,6 @@ static void asks_this_kernel(void **state)
     struct route_address way;
     struct error err;
 
-    (void)state;
     assert_int_equal(route_to("127.0.0.1", &way, &err), 0);
     assert_string_equal(way.interface, "lo");
     assert_string_equal(way.address, "127.0.0.1");
@@ -40,7 +30,6 @@ static void knows_its_own_addresses(void **state)
     struct route_address way;
     int found = 0;
 
-    (void)state;
     while (rest && (line = strsep(&rest, "\n")))
         if (sscanf(line, "%15s %45[^/]", name, address) == 2) {
             assert_true(route_is_own(address, &way));
@@ -94,7 +83,6 @@ static void an_address_of_the_node_on_lo_has_no_interface_that_libraries_may_tak
     int status;
     pid_t pid = fork();
 
-    (void)state;
     if (pid == 0)
         _exit(look_at_lo());
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -106,7 +94,6 @@ static void an_address_of_the_node_on_lo_has_no_interface_that_libraries_may_tak
 
 static void knows_loopback(void **state)
 {
-    (void)state;
     assert_true(route_is_loopback("127.0.0.1"));
     assert_true(route_is_loopback("127.0.1.1"));
     assert_true(route_is_loopback("::1"));
@@ -123,7 +110,6 @@ static void chooses_a_head_that_others_reach(void **state)
     char debian[][INET6_ADDRSTRLEN] = {"127.0.1.1"}, both[][INET6_ADDRSTRLEN] = {"127.0.1.1", "10.0.0.1"};
     char two[][INET6_ADDRSTRLEN] = {"::1", "127.0.1.1"};
 
-    (void)state;
     assert_string_equal(route_master("n1", debian, 1, "10.0.0.1"), "10.0.0.1");
     assert_string_equal(route_master("n1", two, 2, "10.0.0.1"), "10.0.0.1");
     assert_string_equal(route_master("n1", both, 2, "10.0.0.7"), "n1");
@@ -139,7 +125,6 @@ static void resolves_a_name(void **state)
     /* A bare root has no file that says what localhost is. */
     int count = route_resolve(access("/etc/hosts", R_OK) == 0 ? "localhost" : "127.0.0.1", addresses, 8, &err);
 
-    (void)state;
     assert_in_range(count, 1, 8);
     for (int i = 0; i < count; i++)
         assert_true(route_is_loopback(addresses[i]));

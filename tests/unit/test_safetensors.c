@@ -1,23 +1,16 @@
 /* crc32c's vectors; and safetensors headers: what we write, and everything that a strict reader must refuse. */
 #include "common/crc32c.h"
 #include "common/safetensors.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
 #include <endian.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static void crc32c_has_the_published_values(void **state)
 {
     unsigned char zeros[32] = {0}, ones[32];
     uint32_t crc = 0;
 
-    (void)state;
     memset(ones, 0xff, sizeof ones);
     assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
     assert_int_equal(crc32c(0, zeros, sizeof zeros), 0x8a9136aa); /* RFC 3720, B.4 */
@@ -66,7 +59,6 @@ static void what_the_format_allows_is_read(void **state)
     struct safetensors st;
     struct error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         if (parse(&st, good[i].json, good[i].bytes, &err) < 0)
             fail_msg("%s: %s", good[i].json, err.text);
@@ -126,7 +118,6 @@ static void what_it_does_not_is_refused(void **state)
     struct safetensors st;
     struct error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (parse(&st, bad[i].json, bad[i].bytes, &err) == 0)
             fail_msg("accepted: %s", bad[i].json);
@@ -142,7 +133,6 @@ static void wrong_lengths_are_refused(void **state)
     struct safetensors st;
     struct error err;
 
-    (void)state;
     assert_int_equal(safetensors_parse(&st, file, 10, 10, &err), 0);
     safetensors_destroy(&st);
     assert_int_equal(safetensors_parse(&st, file, 7, 7, &err), -1);
@@ -170,7 +160,6 @@ static void what_is_laid_out_is_read_back(void **state)
     void *header;
     size_t bytes;
 
-    (void)state;
     for (size_t align = 1; align <= 4096; align *= 4096) {
         assert_int_equal(safetensors_layout(entries, 4, metadata, align, align, &header, &bytes, &err), 0);
         assert_int_equal(bytes % (align < 8 ? 8 : align), 0);
@@ -206,7 +195,6 @@ static void mutated_headers_never_crash(void **state)
     void *header;
     size_t bytes, accepted = 0;
 
-    (void)state;
     assert_int_equal(safetensors_layout(entries, 2, NULL, 8, 8, &header, &bytes, &err), 0);
     for (int i = 0; i < 20000; i++) {
         unsigned char *copy = malloc(bytes);

@@ -1,14 +1,6 @@
 /* The order of samples, and what is in them. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/unit/data_files.h"
 #include "trainer/data/draws.h"
@@ -18,7 +10,6 @@
 
 static int remove_files(void **state)
 {
-    (void)state;
     unlink(PREFIX ".idx");
     unlink(PREFIX ".bin");
     return 0;
@@ -31,7 +22,6 @@ static void permute_is_a_bijection(void **state)
     static unsigned char seen[70000];
     const uint64_t large[] = {1023, 1024, 1025, 4096, 65535, 65537, 70000};
 
-    (void)state;
     for (uint64_t round = 1; round <= 300 + sizeof large / sizeof large[0]; round++) {
         uint64_t count = round <= 300 ? round : large[round - 301];
 
@@ -52,7 +42,6 @@ static void permute_reaches_large_counts(void **state)
                                (1ull << 62) + 1, 1ull << 63, UINT64_MAX};
     enum { SOME = 200 };
 
-    (void)state;
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
         uint64_t places[SOME];
 
@@ -77,7 +66,6 @@ static int common_places(uint64_t seed_a, uint32_t epoch_a, uint64_t seed_b, uin
 /* Two random permutations agree in one place on average; ten would be a wonder (p about 1e-7). */
 static void seeds_and_epochs_have_their_own_orders(void **state)
 {
-    (void)state;
     assert_int_equal(common_places(1, 0, 1, 0), 1000);
     assert_in_range(common_places(1, 0, 1, 1), 0, 9);
     assert_in_range(common_places(1, 0, 2, 0), 0, 9);
@@ -92,7 +80,6 @@ static void every_sample_comes_first_as_often(void **state)
     int hits[CELLS] = {0};
     double chi = 0;
 
-    (void)state;
     for (uint32_t epoch = 0; epoch < DRAWS; epoch++)
         hits[permute(0, CELLS, 4321, epoch)]++;
     for (int i = 0; i < CELLS; i++)
@@ -130,7 +117,6 @@ static void each_epoch_takes_every_sample_once(void **state)
     struct error err;
     uint64_t order[2][100];
 
-    (void)state;
     write_ramp(1005);
     samples = make_samples(PREFIX, &ten, NULL, true, 1234, &err);
     assert_non_null(samples);
@@ -163,7 +149,6 @@ static void sequential_samples_are_in_order(void **state)
     struct samples *samples;
     struct error err;
 
-    (void)state;
     write_ramp(1001);
     samples = make_samples(PREFIX, &ten, NULL, false, 0, &err);
     assert_non_null(samples);
@@ -184,7 +169,6 @@ static void a_set_too_small_for_one_sample_is_refused(void **state)
     struct samples *samples;
     struct error err;
 
-    (void)state;
     write_ramp(10);
     assert_null(make_samples(PREFIX, &ten, NULL, true, 1, &err));
     assert_int_equal(err.code, CODE_DATA);

@@ -1,15 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "tests/cmocka_test.h"
 #include "trainer/infer/inference.h"
 
 enum { TOKENS = 40, DRAWS = 4000 };
@@ -67,7 +58,6 @@ static void test_sampling(void **state)
     float logits[TOKENS];
     bool allowed[TOKENS];
 
-    (void)state;
     for (int id = 0; id < TOKENS; id++) {
         logits[id] = (float)(id * 17 % 13) / 3; /* with ties */
         allowed[id] = id % 7 != 2;
@@ -93,7 +83,6 @@ static void test_greedy(void **state)
     const struct sampling greedy = {.top_p = 1};
     int32_t order[5];
 
-    (void)state;
     assert_int_equal(sample_next(&greedy, logits, allowed, 5, 0.9, order), 1); /* the first of equal ones */
     assert_int_equal(sample_next(&greedy, logits, few, 5, 0.9, order), 0);
     assert_int_equal(sample_next(&greedy, none, allowed, 2, 0.9, order), -1);

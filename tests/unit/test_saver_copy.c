@@ -2,16 +2,12 @@
  */
 #include "trainer/saver_impl.h"
 
+#include "tests/cmocka_test.h"
 #include "tests/unit/ckpt_stage_world.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static uint64_t seed = 4711;
 
@@ -50,7 +46,6 @@ static void beside_is_as_at_once(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     trainer = pthread_self();
     signal(SIGUSR1, interrupt);
     node_create(&node, &world, &seed, 1, true);
@@ -78,7 +73,6 @@ static void waiting_is_enough(void **state)
     struct node node;
     struct error err;
 
-    (void)state;
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     for (uint64_t step = 1; step <= 2; step++) {
@@ -99,7 +93,6 @@ static void failures_are_told(void **state)
     struct node node;
     struct error err = {0};
 
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
     node_create(&node, &world, &seed, 1, true);
     node_open(&node, "1", 2, false);

@@ -1,15 +1,8 @@
 /* Pipeline schedules: each stage's array by itself, and all stages run together. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "plan/schedule.h"
+#include "tests/cmocka_test.h"
 
 #define STAGES  8
 #define CHUNKS  4
@@ -25,7 +18,6 @@ static void one_stage_alternates(void **state)
 {
     struct schedule_entry entries[10];
 
-    (void)state;
     assert_int_equal(schedule_build(entries, 0, 1, 5, 1), 10);
     for (int i = 0; i < 10; i++) {
         assert_int_equal(entries[i].kind, i % 2 ? SCHEDULE_BACKWARD : SCHEDULE_FORWARD);
@@ -43,7 +35,6 @@ static void interleaved_as_in_the_paper(void **state)
     struct schedule_entry entries[32];
     char text[200] = "";
 
-    (void)state;
     assert_int_equal(schedule_build(entries, 0, 4, 8, 2), 32);
     for (int i = 0; i < 32; i++)
         sprintf(text + strlen(text), "%c%d%d ", entries[i].kind == SCHEDULE_FORWARD ? 'F' : 'B', entries[i].micro_batch,
@@ -102,7 +93,6 @@ static void visit_order(const struct shape *shape)
 
 static void every_entry_once_and_in_order(void **state)
 {
-    (void)state;
     each_shape(visit_order);
 }
 
@@ -150,7 +140,6 @@ static void activations_held(void **state)
     struct schedule_entry entries[ENTRIES];
     size_t n;
 
-    (void)state;
     each_shape(visit_in_flight);
     n = schedule_build(entries, 0, 4, 8, 2);
     assert_int_equal(count_in_flight(entries, n, 0), 8); /* figure 4 again, counted by hand */
@@ -272,7 +261,6 @@ static void visit_simulation(const struct shape *shape)
 
 static void no_deadlock_and_no_needless_idleness(void **state)
 {
-    (void)state;
     each_shape(visit_simulation);
 }
 
@@ -281,7 +269,6 @@ static void slots_repeat_after_some_groups(void **state)
 {
     static struct schedule_entry entries[2 * CHUNKS * 10 * STAGES];
 
-    (void)state;
     for (int stages = 1; stages <= STAGES; stages++)
         for (int chunks = 1; chunks <= (stages > 1 ? CHUNKS : 1); chunks++)
             for (int micro_batches = 1; micro_batches <= 9 * stages; micro_batches++)

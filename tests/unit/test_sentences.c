@@ -1,12 +1,5 @@
 /* Where sentences end. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "tests/cmocka_test.h"
 #include "trainer/data/parcel.h"
 
 /* The text with '|' between its sentences, as they come when it is given in chunks of this size. */
@@ -58,7 +51,6 @@ static void the_rule_is_as_described(void **state)
         "a form feed.\f|and\va tab",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[256], divided[512];
         size_t length = 0;

@@ -1,15 +1,6 @@
 /* srun's command line: only one that is understood whole may lead to another rank order. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "srun-plugin/spank/srun_line.h"
+#include "tests/cmocka_test.h"
 
 #define MOST 32
 
@@ -32,7 +23,6 @@ static void the_program_ends_the_options(void **state)
 {
     struct srun_line line = READ("srun -N2 -n 4 --muster=gpt.cfg -lu muster-train --nodes=9 -m cyclic");
 
-    (void)state;
     assert_true(line.known);
     assert_true(line.muster);
     assert_string_equal(line.file, "gpt.cfg");
@@ -47,7 +37,6 @@ static void values_are_in_the_same_argument_or_the_next(void **state)
 {
     struct srun_line line = READ("srun --ntasks 8 --ntasks-per-node=2 --nodes 4 -J name -K1 -K --exclusive -- -N");
 
-    (void)state;
     assert_true(line.known);
     assert_false(line.muster);
     assert_string_equal(line.tasks, "8");
@@ -83,7 +72,6 @@ static void what_places_or_binds_is_seen(void **state)
                                           "--het-group=0"};
     char text[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof placing / sizeof placing[0]; i++) {
         struct srun_line line;
 
@@ -102,7 +90,6 @@ static void a_second_component_has_its_own_nodes(void **state)
 {
     struct srun_line line = READ("srun --muster -q high -N2 a : -N2 b");
 
-    (void)state;
     assert_true(line.known);
     assert_true(line.muster);
     assert_true(line.places);
@@ -117,7 +104,6 @@ static void what_is_not_known_is_said_to_be(void **state)
                                         "srun -j p --muster", "srun --label=3 --muster p", "srun --muster -n"};
     char text[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         struct srun_line line;
 
@@ -133,7 +119,6 @@ static void what_is_not_known_is_said_to_be(void **state)
 
 static void a_job_and_an_interactive_step_are_seen(void **state)
 {
-    (void)state;
     assert_true(READ("srun --jobid=7 p").has_jobid);
     assert_true(READ("srun --jobid 7 p").places);
     assert_true(READ("srun --jobi=7 p").has_jobid); /* abbreviated */
@@ -152,7 +137,6 @@ static void this_process_has_a_line(void **state)
     struct srun_line line;
     struct error err;
 
-    (void)state;
     assert_int_equal(srun_line_own(&line, &err), 0);
     assert_true(line.known);
     assert_int_equal(line.program, 1);
@@ -163,7 +147,6 @@ static void a_line_may_be_empty(void **state)
 {
     struct srun_line line = READ("srun");
 
-    (void)state;
     assert_true(line.known);
     assert_int_equal(line.program, 1);
     srun_line_read(NULL, 0, &line);

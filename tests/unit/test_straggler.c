@@ -1,11 +1,7 @@
 /* Ranks that take longer than their like. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <cmocka.h>
 
+#include "tests/cmocka_test.h"
 #include "trainer/watch/straggler.h"
 
 enum { RANKS = 8 };
@@ -27,7 +23,6 @@ static void names_the_slow_one(void **state)
     const double seconds[RANKS] = {0.230, 0.229, 0.228, 0.229, 0.229, 0.412, 0.231, 0.227};
     char text[128];
 
-    (void)state;
     assert_int_equal(find_slow(seconds, NULL, RANKS, 1.5), 1);
     assert_int_equal(found[0].rank, 5);
     straggler_text(text, sizeof text, &found[0], "n3");
@@ -45,7 +40,6 @@ static void two_ranks(void **state)
 {
     const double seconds[] = {3.0, 1.0};
 
-    (void)state;
     assert_int_equal(find_slow(seconds, NULL, 2, 2.5), 1);
     assert_int_equal(found[0].rank, 0);
     assert_int_equal(find_slow(seconds, NULL, 1, 1.5), 0);
@@ -57,7 +51,6 @@ static void stages_have_their_own_median(void **state)
     const double seconds[RANKS] = {1, 1, 1, 1.7, 2, 2, 2, 2.9};
     const int stages[RANKS] = {0, 0, 0, 0, 1, 1, 1, 1}, mixed[RANKS] = {0, 1, 0, 1, 0, 1, 0, 1};
 
-    (void)state;
     assert_int_equal(find_slow(seconds, stages, RANKS, 1.5), 1);
     assert_int_equal(found[0].rank, 3);
     assert_true(found[0].median == 1);
@@ -73,7 +66,6 @@ static void noise_is_no_news(void **state)
 {
     const double tiny[RANKS] = {1e-5, 1e-5, 1e-5, 1e-5, 1e-5, 1e-5, 1e-5, 1e-3}, none[RANKS] = {0};
 
-    (void)state;
     assert_int_equal(find_slow(tiny, NULL, RANKS, 1.5), 0);
     assert_int_equal(find_slow(none, NULL, RANKS, 1.5), 0);
 }

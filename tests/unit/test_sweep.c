@@ -1,18 +1,11 @@
 /* muster-plan sweep: the rows of a grid, a row's keys, and the tables of results as sweep.sbatch writes them. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/text.h"
 #include "plan/predict.h"
 #include "plan/sweep.h"
+#include "tests/cmocka_test.h"
 
 static void add_text(struct sweep_lines *lines, const char *text)
 {
@@ -32,7 +25,6 @@ static void grid_has_all_combinations(void **state)
     struct sweep_lines axes = {NULL, 0}, rows = {NULL, 0};
     struct error err;
 
-    (void)state;
     add_text(&axes, "nodes=1,2");
     add_text(&axes, "batch.micro_batch=1,8,max");
     assert_int_equal(sweep_rows(&axes, &rows, &err), 0);
@@ -47,7 +39,6 @@ static void bad_axes_are_refused(void **state)
 {
     static const char *const bad[] = {"parallel.tp", "data.train=a b", "parallel.tp=1,2\tx"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct sweep_lines axes = {NULL, 0}, rows = {NULL, 0};
         struct error err;
@@ -67,7 +58,6 @@ static void too_many_rows_are_refused(void **state)
     struct sweep_lines axes = {NULL, 0}, rows = {NULL, 0};
     struct error err;
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         add_text(&axes, "parallel.tp=1,2,3,4,5,6,7,8,9,10,11");
     assert_int_equal(sweep_rows(&axes, &rows, &err), -1);
@@ -80,7 +70,6 @@ static void row_has_nodes_ranks_and_keys(void **state)
 {
     struct sweep_row row;
 
-    (void)state;
     sweep_row_read(&row, "nodes=4 ranks=32 parallel.tp=2 batch.micro_batch=max parallel.zero=3", 12);
     assert_int_equal(row.nodes, 4);
     assert_int_equal(row.ranks, 32);
@@ -258,7 +247,6 @@ static void table_of_no_sweep_is_refused(void **state)
     FILE *out = tmpfile();
     struct error err;
 
-    (void)state;
     assert_int_equal(sweep_tables("/nonexistent", NULL, out, out, &err), -1);
     assert_non_null(strstr(err.text, "/nonexistent/job.cfg"));
     fclose(out);

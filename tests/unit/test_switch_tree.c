@@ -1,15 +1,8 @@
 /* Host lists are expanded as Slurm means them, topology.conf becomes the tree above the allocation, nonsense is
  * refused. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "plan/hostlist.h"
 #include "srun-plugin/place/order.h"
+#include "tests/cmocka_test.h"
 
 static void expect_names(const char *text, const char *expected)
 {
@@ -29,7 +22,6 @@ static void expect_names(const char *text, const char *expected)
 
 static void host_lists_are_expanded(void **state)
 {
-    (void)state;
     expect_names("", "");
     expect_names("a", "a");
     expect_names("a,b", "a b");
@@ -47,7 +39,6 @@ static void broken_host_lists_are_refused(void **state)
         "n[",  "n[1", "n[1-",  "n[1-]",  "n[4-1]",         "n[]",     "n[,1]", "n[1,]", "n[1-2-3]",       "n[a]",
         "n1]", "a b", "n[1]]", "n[[1]]", "n[1-999999999]", "n[1 ,2]", "n[-1]", "a\nb",  "n[1-9999999999]"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         struct error err = {0};
 
@@ -63,7 +54,6 @@ static void a_name_too_long_is_refused(void **state)
     char text[600];
     struct error err = {0};
 
-    (void)state;
     memset(text, 'n', sizeof text);
     strcpy(text + 300, "[1-2]");
     assert_null(hostlist_create(text, &err));
@@ -102,7 +92,6 @@ static void a_tree_is_read(void **state)
                                                               "SwitchName=s2 Switches=leaf[3-4]\n"
                                                               "SwitchName=top Switches=s[1-2]");
 
-    (void)state;
     assert_int_equal(switch_tree->node_count, 4);
     assert_int_equal(switch_tree->switch_count, 6); /* leaf4 has nobody */
     assert_int_equal(switch_tree->levels, 3);
@@ -124,7 +113,6 @@ static void unnamed_nodes_and_several_tops_hang_beneath_the_root(void **state)
     struct switch_tree *switch_tree =
         make_good("a[1-2],b1,c1", "BlockName=a Nodes=a[1-9]\nBlockSizes=9\nBlockName=b Nodes=b1");
 
-    (void)state;
     assert_string_equal(switch_tree->switches[0].name, "");
     assert_int_equal(switch_tree->switch_count, 3);
     expect_path(switch_tree, 0, "a");
@@ -164,7 +152,6 @@ static void expect_two_groups(const char *text)
 
 static void rings_a_torus_and_quotation_marks_are_understood(void **state)
 {
-    (void)state;
     expect_two_groups("RingName=a RingSize=4 Nodes=n[1-4]\nRingName=b RingSize=2 Nodes=n[5-6]");
     expect_two_groups("TorusName=a Dims=2x2x1 Nodes=n[1-4]\n  TorusName=a PlacementDims=1x2x1(2) Anchors=2\n"
                       "TorusName=b Dims=2x1x1 Nodes=n[5-6]");
@@ -178,7 +165,6 @@ static void what_scontrol_prints_is_understood(void **state)
                             "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
                             "SwitchName=s2 Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=s[0-1]\n");
 
-    (void)state;
     assert_string_equal(switch_tree->switches[0].name, "s2");
     expect_path(switch_tree, 0, "s0");
     expect_path(switch_tree, 1, "s1");
@@ -214,7 +200,6 @@ static void broken_topologies_are_refused_with_their_line(void **state)
         {"", "", "no node"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         struct error err = {0};
 

@@ -1,23 +1,15 @@
 /* Numbers in texts are taken whole or not at all; files are read to their end, and FIFOs do not hang. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/text.h"
+#include "tests/cmocka_test.h"
 
 static void integers_are_whole_and_in_range(void **state)
 {
     static const char *const bad[] = {"", " 1", "1 ", "1x", "x", "11", "-1", "1e0", "99999999999999999999", "0x1"};
     long value = 7;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_false(text_to_long(bad[i], 0, 10, &value));
     assert_int_equal(value, 7);
@@ -32,7 +24,6 @@ static void numbers_are_finite_and_in_range(void **state)
     static const char *const bad[] = {"", " 1", "1 ", "nan", "inf", "1e400", "2", "-1", "0,5"};
     double value = 7;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_false(text_to_double(bad[i], 0, 1, &value));
     assert_true(value == 7);
@@ -45,7 +36,6 @@ static void numbers_are_taken_one_by_one(void **state)
     const char *text = "12-007,99";
     long value = 0;
 
-    (void)state;
     assert_true(text_take_number(&text, 12, &value));
     assert_int_equal(value, 12);
     assert_false(text_take_number(&text, 99, &value)); /* "-" */
@@ -70,7 +60,6 @@ static void files_are_read_whole(void **state)
     size_t bytes = 0;
     char *text;
 
-    (void)state;
     assert_true(fd >= 0 && write(fd, "a\0b", 3) == 3);
     text = text_read_file(path, 3, &bytes, &err);
     assert_non_null(text);
@@ -117,7 +106,6 @@ static void the_end_of_utf8_is_found(void **state)
         {"\xf4\x90\x80\x80", 0},
     };
 
-    (void)state;
     for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++)
         for (size_t before = 0; before < 20; before++) {
             size_t length = strlen(rows[row].character), bytes = before + length;

@@ -1,15 +1,8 @@
 /* tokenizer/ without reference tokenizers: small vocabularies made here. tests/interop has the references. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include <jansson.h>
 
+#include "tests/cmocka_test.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
@@ -169,7 +162,6 @@ static void bytes_are_ids(void **state)
     struct tokenizer *tokenizer = tokenizer_open("bytes", &err);
     size_t bytes = 7;
 
-    (void)state;
     assert_int_equal(tokenizer_size(tokenizer), 257);
     assert_string_equal(tokenizer_kind(tokenizer), "bytes");
     assert_int_equal(tokenizer_special(tokenizer, SPECIAL_END), 256);
@@ -186,7 +178,6 @@ static void the_lowest_rank_merges_first_and_the_leftmost_of_several(void **stat
 {
     struct tokenizer *tokenizer = open_json(make_tokenizer_json());
 
-    (void)state;
     expect_ids(tokenizer, "the", 0, "258");
     expect_ids(tokenizer, "in the inner", 0, "262 259 32 262 110 263");
     expect_ids(tokenizer, "she", 0, "115 257");
@@ -228,7 +219,6 @@ static void long_words_merge_like_short_ones(void **state)
     struct tokenizer *tokenizer = open_json(make_tokenizer_json());
     uint64_t seed = 1;
 
-    (void)state;
     for (int round = 0; round < 300; round++) {
         size_t bytes = 1 + next_random(&seed) % 300, count;
         int32_t expected[300];
@@ -253,7 +243,6 @@ static void a_word_of_a_million_letters_takes_no_quadratic_time(void **state)
     char *text = malloc(bytes);
     struct token_list ids;
 
-    (void)state;
     memset(text, 'a', bytes);
     ids = encode_whole(tokenizer, text, bytes);
     assert_int_equal(ids.count, bytes / 4);
@@ -299,7 +288,6 @@ static void decoding_gives_the_text_whatever_its_bytes(void **state)
     struct tokenizer *tokenizer = open_json(make_tokenizer_json());
     uint64_t seed = 2;
 
-    (void)state;
     for (int round = 0; round < 2000; round++) {
         char text[400];
         size_t bytes = random_text(&seed, text, sizeof text);
@@ -371,7 +359,6 @@ static void ids_do_not_depend_on_cuts(void **state)
         "\\s+(?!\\S)|\\s+",
     };
 
-    (void)state;
     for (int kind = 0; kind < 5; kind++) {
         json_t *root = make_tokenizer_json(), *added = json_object_get(root, "added_tokens");
         struct tokenizer *tokenizer;
@@ -402,7 +389,6 @@ static void added_tokens_are_found_as_their_flags_say(void **state)
     json_t *root = make_tokenizer_json(), *added = json_object_get(root, "added_tokens");
     struct tokenizer *tokenizer;
 
-    (void)state;
     json_array_append_new(added, parse("{'id': 265, 'content': '<m>', 'lstrip': true, 'rstrip': true}"));
     json_array_append_new(added, parse("{'id': 266, 'content': 'one', 'single_word': true}"));
     json_array_append_new(added, parse("{'id': 267, 'content': '<m>x'}"));
@@ -426,7 +412,6 @@ static void special_tokens_are_decoded(void **state)
     struct decode_state decode = {0};
     struct text_list text = {0};
 
-    (void)state;
     assert_int_equal(tokenizer_decode(tokenizer, &decode, ids, 2, 0, &text, &err), 0);
     assert_int_equal(text.count, 10);
     assert_memory_equal(text.text, "the<|end|>", 10);
@@ -441,7 +426,6 @@ static void broken_utf8_is_kept_and_splits_like_a_sign(void **state)
 {
     struct tokenizer *tokenizer = open_json(make_tokenizer_json());
 
-    (void)state;
     expect_ids(tokenizer, "the\xffthe", 0, "258 255 258");
     expect_ids(tokenizer, "a \xe6\x96", 0, "97 32 230 150");
     expect_ids(tokenizer, "\xed\xa0\x80 the", 0, "237 160 128 259");
@@ -454,7 +438,6 @@ static void options_of_tokenizer_json(void **state)
     json_t *root = make_tokenizer_json();
     struct tokenizer *tokenizer;
 
-    (void)state;
     json_object_set_new(json_object_get(root, "pre_tokenizer"), "add_prefix_space", json_true());
     tokenizer = open_json(root);
     expect_ids(tokenizer, "the", 0, "259");
@@ -527,7 +510,6 @@ static void split_patterns_that_mean_something_else_are_refused(void **state)
         {"[\\p{Han}\\p{^Lu}]|\\P{Greek}|\\p{Emoji}", "[\\p{sc:Han}\\p{^Lu}]|\\P{sc:Greek}|\\p{Emoji}"},
     };
 
-    (void)state;
     for (size_t i = 0; i < LENGTH(cases); i++) {
         char wanted[80];
 
@@ -601,7 +583,6 @@ static void what_is_not_supported_is_refused_with_its_path(void **state)
         {"", "new_section", "{}", "new_section: {} is not supported"},
     };
 
-    (void)state;
     for (size_t i = 0; i < LENGTH(cases); i++) {
         json_t *root = make_tokenizer_json();
         char expected[300];
@@ -632,7 +613,6 @@ static void pairs_of_files_give_the_same_tokenizer(void **state)
     uint32_t fingerprint;
     char text[300] = "#version: 0.2\n";
 
-    (void)state;
     json_array_clear(json_object_get(root, "added_tokens"));
     tokenizer = open_json(root);
     fingerprint = tokenizer_fingerprint(tokenizer);
@@ -716,7 +696,6 @@ static void wordpiece_is_berts(void **state)
     struct decode_state decode = {0};
     struct text_list decoded = {0};
 
-    (void)state;
     assert_non_null(tokenizer);
     assert_string_equal(tokenizer_kind(tokenizer), "WordPiece");
     assert_int_equal(tokenizer_special(tokenizer, SPECIAL_MASK), 4);
@@ -763,7 +742,6 @@ static void wordpiece_can_be_cut(void **state)
 {
     struct tokenizer *tokenizer = tokenizer_open(write_file("vocab.txt", words), &err);
 
-    (void)state;
     assert_non_null(tokenizer);
     check_cuts(tokenizer);
     tokenizer_close(tokenizer);
@@ -780,7 +758,6 @@ static void added_tokens_are_normalized_like_the_text(void **state)
         " {'id': 4, 'content': '[A]', 'normalized': false}, {'id': 5, 'content': '\xc2\xad'}]}"));
     json_t *root = make_tokenizer_json();
 
-    (void)state;
     expect_ids(tokenizer, "a covid COVIDa", 0, "1 2 2 1");
     expect_ids(tokenizer, "CAFE\xcc\x81 [A] [a] cafes", 0, "3 4 0 1 0 0");
     assert_int_equal(tokenizer_cut(tokenizer, "a covid", 7), 1);
@@ -804,7 +781,6 @@ static void added_tokens_are_normalized_like_the_text(void **state)
 
 static void what_is_no_sentencepiece_model_is_refused(void **state)
 {
-    (void)state;
     assert_null(tokenizer_open(write_file("x.model", "not a model"), &err));
     assert_non_null(strstr(err.text, "x.model: "));
     write_file("y.model", "");
@@ -815,7 +791,6 @@ static void what_is_no_sentencepiece_model_is_refused(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     return mkdtemp(dir) ? 0 : -1;
 }
 
@@ -823,7 +798,6 @@ static int tear_down(void **state)
 {
     char command[100];
 
-    (void)state;
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command);
 }

@@ -1,15 +1,8 @@
 /* tokenizer_save: the copy gives the same tokenizer, is complete or not there, and replaces nothing. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
+#include "tests/cmocka_test.h"
 #include "tokenizer/tokenizer.h"
 
 static char directory[] = "test_tokenizer_save.XXXXXX";
@@ -17,13 +10,11 @@ static struct error err;
 
 static int enter(void **state)
 {
-    (void)state;
     return mkdtemp(directory) && chdir(directory) == 0 ? 0 : -1;
 }
 
 static int leave(void **state)
 {
-    (void)state;
     return chdir("..") == 0 && rmdir(directory) == 0 ? 0 : -1;
 }
 
@@ -32,7 +23,6 @@ static int clean(void **state)
 {
     char command[256];
 
-    (void)state;
     snprintf(command, sizeof command, "rm -rf ../%s/*", directory);
     return system(command) == 0 ? 0 : -1;
 }
@@ -93,7 +83,6 @@ static void save(const char *path, const char *dir)
 
 static void a_copy_is_the_same_tokenizer(void **state)
 {
-    (void)state;
     write_pair("gpt2-vocab.json", "gpt2-merges.txt");
     save("gpt2-merges.txt", "copy/");
     expect_files("copy", "merges.txt vocab.json");
@@ -126,7 +115,6 @@ static void another_tokenizer_is_not_replaced(void **state)
 {
     struct stat before, after;
 
-    (void)state;
     write_pair("vocab.json", "merges.txt");
     write_file("vocab.txt", "[UNK]\na\n##b\n");
     assert_int_equal(mkdir("copy.tmp", 0777), 0); /* of a process that was killed */
@@ -149,7 +137,6 @@ static void another_tokenizer_is_not_replaced(void **state)
 
 static void other_files_are_kept(void **state)
 {
-    (void)state;
     write_file("vocab.txt", "[UNK]\na\n##b\n");
     assert_int_equal(mkdir("copy", 0777), 0);
     write_file("copy/notes", "mine");
@@ -171,7 +158,6 @@ static void other_files_are_kept(void **state)
 /* Templates, and what only transformers reads, go along; of a directory, all vocabularies. */
 static void all_files_that_belong_to_it_are_copied(void **state)
 {
-    (void)state;
     assert_int_equal(system("mkdir -p hf/additional_chat_templates hf/chat_templates hf/other"), 0);
     assert_int_equal(
         system("cd hf; for name in tokenizer_config.json special_tokens_map.json added_tokens.json; do echo {} "
@@ -199,7 +185,6 @@ static void a_pair_beside_an_unknown_vocabulary_is_taken(void **state)
 {
     struct tokenizer *tokenizer;
 
-    (void)state;
     assert_int_equal(mkdir("hf", 0777), 0);
     write_pair("hf/vocab.json", "hf/merges.txt");
     write_file("hf/tokenizer.json", "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {\"th\": 256, \"\\u0120\": 32}}, "

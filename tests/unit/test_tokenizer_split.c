@@ -1,15 +1,8 @@
 /* The scanners of split.h against PCRE2 with their patterns; the classes of unicode.h against PCRE2's properties. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 #include <pcre2.h>
 
+#include "tests/cmocka_test.h"
 #include "tokenizer/split.h"
 #include "tokenizer/unicode.h"
 
@@ -70,7 +63,6 @@ static void classes_are_those_of_pcre2_where_it_knows_a_character(void **state)
     size_t count, others;
     uint32_t *points = agreed_points(&count, &others);
 
-    (void)state;
     assert_int_equal(others, 0);
     assert_in_range(count, CODE_POINTS - 2048 - 12000, CODE_POINTS - 2048);
     free(points);
@@ -102,7 +94,6 @@ static void all_short_texts_are_split_as_by_pcre2(void **state)
         "!", "\xc5\xbf", "\xe3\x80\x80", "\xe6\x96\x87", "\xcc\x81"};
     const size_t kinds = LENGTH(letters);
 
-    (void)state;
     for (int pattern = 0; pattern < SPLIT_SCANNERS; pattern++) {
         pcre2_code *code = compile_pattern(split_patterns[pattern]);
 
@@ -133,7 +124,6 @@ static void random_texts_are_split_as_by_pcre2(void **state)
     pcre2_code *codes[SPLIT_SCANNERS];
     uint64_t seed = 20;
 
-    (void)state;
     for (int i = 0; i < SPLIT_SCANNERS; i++)
         codes[i] = compile_pattern(split_patterns[i]);
     for (int round = 0; round < 100000; round++) {
@@ -178,7 +168,6 @@ static size_t match_length(const char *pattern, const char *text)
 /* U+180E, a format character that Perl and PCRE2's own \s take for a blank. */
 static void white_space_of_a_pattern_is_that_of_unicode(void **state)
 {
-    (void)state;
     if (PCRE2_MAJOR * 100 + PCRE2_MINOR < 1040)
         skip();
     assert_int_equal(match_length("\\s+", "\xe1\xa0\x8e"), 0);
@@ -194,14 +183,12 @@ static void white_space_of_a_pattern_is_that_of_unicode(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     match_data = pcre2_match_data_create(1, NULL);
     return match_data ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     pcre2_match_data_free(match_data);
     return 0;
 }

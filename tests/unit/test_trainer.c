@@ -1,17 +1,11 @@
 /* Where tensors lie in units, and the initial weights. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "ckpt/models/units.h"
 #include "common/mesh.h"
 #include "plan/schedule.h"
 #include "common/philox.h"
+#include "tests/cmocka_test.h"
 #include "trainer/parallel/zero.h"
 
 enum { SHAPES = 30, SEED = 42 };
@@ -191,7 +185,6 @@ static void check_world(const struct world *w)
 /* Over all places of a mesh every element of every tensor is saved by one rank, and starts with the same bits. */
 static void test_shards_cover_the_model(void **state)
 {
-    (void)state;
     for (uint32_t number = 0; number < SHAPES; number++) {
         struct world w = draw_world(number);
 
@@ -205,7 +198,6 @@ static void test_vocabulary_slices(void **state)
     struct model_shape shape = {.layers = 1, .hidden = 8, .heads = 4, .seq_length = 4};
     static const int vocabs[] = {4, 5, 127, 128, 129, 511, 513, 50257, 50304};
 
-    (void)state;
     for (size_t v = 0; v < sizeof vocabs / sizeof *vocabs; v++)
         for (int tp = 1; tp <= 4; tp *= 2) {
             struct world w = {.shape = shape, .mesh = {1, tp, 1}, .chunks = 1};
@@ -236,7 +228,6 @@ static void test_initial_weights_are_gpt2s(void **state)
     const struct unit *block = &units->units[UNIT_BLOCK0];
     float *values = malloc(block->count * sizeof *values);
 
-    (void)state;
     initial_weights(&seeded, units, UNIT_BLOCK0, 0, block->count, values);
     for (int t = 0; t < block->ntensors; t++) {
         const struct unit_tensor *tensor = &block->tensors[t];

@@ -1,20 +1,12 @@
 /* Files of the prefix that the plugin uses: nobody but root and the plugin's owner can have written them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char base[] = "/tmp/muster-trust-XXXXXX", installed[4096];
 #define PLUGIN_DIR installed
 #define FABRIC_DIR installed
 #include "srun-plugin/spank/trust.c"
+#include "tests/cmocka_test.h"
 
 static char file[4200];
 
@@ -22,7 +14,6 @@ static int set_up(void **state)
 {
     FILE *program;
 
-    (void)state;
     if (!mkdtemp(base))
         return -1;
     snprintf(installed, sizeof installed, "%s/muster", base);
@@ -34,7 +25,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     unlink(file);
     rmdir(installed);
     return rmdir(base);
@@ -58,7 +48,6 @@ static void what_others_could_write_is_not_trusted(void **state)
 {
     struct stat own;
 
-    (void)state;
     assert_int_equal(stat("/proc/self/exe", &own), 0);
     if (geteuid() != 0 && own.st_uid != geteuid())
         skip(); /* what we make is neither root's nor of the owner of this program */
@@ -79,7 +68,6 @@ static void what_others_could_write_is_not_trusted(void **state)
 
 static void what_is_anothers_is_not_trusted(void **state)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     assert_int_equal(chown(base, 65534, 65534), 0);
@@ -101,7 +89,6 @@ static void a_file_that_is_missing_is_not_trusted(void **state)
 {
     struct error err = {0};
 
-    (void)state;
     assert_int_equal(trust_program("/proc/self/exe/none-such", &err), -1);
     assert_int_equal(err.code, CODE_INTERNAL);
     assert_non_null(strstr(err.text, "/proc/self/exe/none-such is not started: Not a directory"));
@@ -113,7 +100,6 @@ static void profiles_are_those_beside_the_plugin_or_the_installed_ones(void **st
     struct error err = {0};
     uid_t owner;
 
-    (void)state;
     if (geteuid() == 0) {
         assert_int_equal(trust_profiles(path, &err), 0);
         assert_string_equal(path, installed);
@@ -143,7 +129,6 @@ static void a_plugin_in_its_prefix_trusts_it(void **state)
     char prefix[sizeof installed];
     uid_t owner;
 
-    (void)state;
     assert_int_equal(chmod(file, 0757), 0);
     strcpy(prefix, installed);
     assert_true(find_plugin(installed, &owner));

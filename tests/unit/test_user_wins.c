@@ -4,18 +4,10 @@
  */
 #include <glob.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "common/job.h"
 #include "srun-plugin/spank/rank_plan.h"
+#include "tests/cmocka_test.h"
 #include "tests/unit/machines.h"
 
 #define ROUNDS    1000
@@ -288,7 +280,6 @@ static void make_user(struct environment *user, const struct environment *would)
 
 static void nothing_that_the_user_set_is_changed(void **state)
 {
-    (void)state;
     for (unsigned seed = 1; seed <= ROUNDS; seed++) {
         struct environment user, now, would = {0};
         struct scene outer, inner;

@@ -4,23 +4,15 @@
  */
 #include "config.h"
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdbool.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
+#include "tests/cmocka_test.h"
 #include "trainer/watch/hang.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/watch/watchdog.h"
@@ -228,7 +220,6 @@ static void be_rank(struct scene *s, int rank)
 
 static int begin(void **state)
 {
-    (void)state;
     snprintf(dir, sizeof dir, "/tmp/muster-watchdog-XXXXXX");
     if (!mkdtemp(dir))
         return -1;
@@ -248,7 +239,6 @@ static int clean_up(void **state)
 {
     char command[128];
 
-    (void)state;
     munmap(scene, sizeof *scene);
     snprintf(command, sizeof command, "rm -r %s", dir);
     return system(command);
@@ -314,7 +304,6 @@ static void skip_if_sanitized(const char *why)
 
 static void names_one_that_is_stopped_and_wakes_it(void **state)
 {
-    (void)state;
     scene->act[2] = is_stopped;
     start_ranks();
     all_end_with(CODE_PEER, -1, 0);
@@ -326,7 +315,6 @@ static void names_one_that_is_stopped_and_wakes_it(void **state)
 /* The lowest rank is the one that would speak. */
 static void names_the_lowest_too(void **state)
 {
-    (void)state;
     scene->act[0] = is_stopped;
     start_ranks();
     all_end_with(CODE_PEER, -1, 0);
@@ -336,7 +324,6 @@ static void names_the_lowest_too(void **state)
 /* It takes no notice, so its watchdog ends it. */
 static void names_one_that_computes_for_ever(void **state)
 {
-    (void)state;
     scene->act[3] = computes;
     start_ranks();
     all_end_with(CODE_PEER, -1, 0);
@@ -347,7 +334,6 @@ static void names_one_that_computes_for_ever(void **state)
 /* Without waiting for hang_seconds, which would be beyond this test's end. */
 static void sees_at_once_that_one_is_dead(void **state)
 {
-    (void)state;
     scene->hang_seconds = 1000;
     scene->act[1] = is_killed;
     start_ranks();
@@ -357,7 +343,6 @@ static void sees_at_once_that_one_is_dead(void **state)
 
 static void lets_one_abort_that_does_so_of_itself(void **state)
 {
-    (void)state;
     scene->hang_seconds = 1000;
     scene->act[1] = aborts;
     start_ranks();
@@ -368,7 +353,6 @@ static void lets_one_abort_that_does_so_of_itself(void **state)
 /* Nobody else is on its node, and no rank waits for hang_seconds. */
 static void sees_at_once_that_one_on_another_node_is_dead(void **state)
 {
-    (void)state;
     scene->hang_seconds = 1000;
     scene->act[1] = is_killed;
     for (int rank = 0; rank < RANKS; rank++)
@@ -381,7 +365,6 @@ static void sees_at_once_that_one_on_another_node_is_dead(void **state)
 /* Libraries do that when they give up, as in MPI_Abort. */
 static void lets_one_exit_that_does_so_of_itself(void **state)
 {
-    (void)state;
     skip_if_sanitized("the thread sanitizer changes the code of an exit with a thread that was not joined");
     scene->hang_seconds = 1000;
     scene->act[3] = exits;
@@ -392,7 +375,6 @@ static void lets_one_exit_that_does_so_of_itself(void **state)
 
 static void names_the_signal_of_a_crash(void **state)
 {
-    (void)state;
     skip_if_sanitized("the thread sanitizer has no place for a stack that is used up");
     scene->hang_seconds = 1000;
     scene->act[2] = crashes;
@@ -406,7 +388,6 @@ static void names_the_signal_of_a_crash(void **state)
 /* The library of each survivor finds the peer gone: one fails, one aborts. */
 static void explains_a_lost_peer(void **state)
 {
-    (void)state;
     scene->hang_seconds = 1000;
     scene->act[0] = loses_its_peer;
     scene->act[1] = is_killed;
@@ -421,7 +402,6 @@ static void explains_a_lost_peer(void **state)
 /* The third host's only rank is stopped: nobody is there to speak for it, nor to wake it. */
 static void names_the_host_that_is_silent(void **state)
 {
-    (void)state;
     snprintf(scene->hosts[2], sizeof scene->hosts[2], "n2");
     snprintf(scene->hosts[3], sizeof scene->hosts[3], "n3");
     scene->act[3] = is_stopped;
@@ -438,7 +418,6 @@ static void names_the_host_that_is_silent(void **state)
 /* The file system may be what hangs the run. */
 static void judges_by_host_where_nothing_can_be_written(void **state)
 {
-    (void)state;
 #ifdef MUSTER_SANITIZED
     print_message("# ranks of a sanitized program may end before the others have looked at them\n");
     skip();
@@ -460,7 +439,6 @@ static void no_alarm(void)
 
 static void one_that_ends_is_not_missed(void **state)
 {
-    (void)state;
     scene->hang_seconds = 1000;
     scene->act[2] = ends_early;
     start_ranks();
@@ -475,7 +453,6 @@ static void one_that_ends_is_not_missed(void **state)
 /* It may be swapped out, or in a debugger: its node answers for it. */
 static void one_that_is_stopped_is_not_dead(void **state)
 {
-    (void)state;
     scene->hang_seconds = 1000;
     snprintf(scene->hosts[2], sizeof scene->hosts[2], "n2");
     start_ranks();
@@ -490,7 +467,6 @@ static void one_that_is_stopped_is_not_dead(void **state)
 /* As Slurm does with `scontrol suspend`, or a laptop with its lid closed. */
 static void time_suspended_does_not_count(void **state)
 {
-    (void)state;
     scene->hang_seconds = 4;
     start_ranks();
     while (scene->ready < RANKS)
