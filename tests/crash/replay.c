@@ -117,7 +117,7 @@ struct replay *replay_create(const char *log, uint64_t root)
     size_t bytes;
 
     assert_non_null(replay);
-    replay->log = slurp(log, &bytes);
+    replay->log = read_file(log, &bytes);
     replay->room = bytes / sizeof(struct shim_record) + 1;
     replay->changes = calloc(replay->room, sizeof *replay->changes);
     replay->promises = calloc(replay->room, sizeof *replay->promises);

@@ -72,7 +72,7 @@ static void build_directory(const struct replay *replay, const struct object *di
             assert_int_equal(mkdir(inner, 0777), 0);
             build_directory(replay, change->object, inner);
         } else {
-            spew(inner, change->object->data ? change->object->data : (const unsigned char *)"",
+            write_file(inner, change->object->data ? change->object->data : (const unsigned char *)"",
                  change->object->length);
         }
     }

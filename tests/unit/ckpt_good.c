@@ -58,9 +58,9 @@ static void copy_file(const char *to, const char *name)
 {
     char path[512];
     size_t bytes;
-    char *data = slurp(join(path, good_path, name), &bytes);
+    char *data = read_file(join(path, good_path, name), &bytes);
 
-    spew(join(path, to, name), data, bytes);
+    write_file(join(path, to, name), data, bytes);
     free(data);
 }
 
@@ -95,13 +95,13 @@ void good_seal(const char *path, char *text, size_t bytes)
 
     snprintf(crc, sizeof crc, "%08x", manifest_crc(text, bytes));
     memcpy(text + MANIFEST_CRC_AT, crc, 8);
-    spew(path, text, bytes);
+    write_file(path, text, bytes);
 }
 
 void good_edit(const char *path, const char *old, const char *new, bool seal)
 {
     size_t bytes;
-    char *text = slurp(path, &bytes), *at = strstr(text, old), *edited = malloc(bytes + strlen(new) + 1);
+    char *text = read_file(path, &bytes), *at = strstr(text, old), *edited = malloc(bytes + strlen(new) + 1);
 
     if (!at || !edited)
         fail_msg("%s has no %s: %s", path, old, text);
@@ -109,7 +109,7 @@ void good_edit(const char *path, const char *old, const char *new, bool seal)
     if (seal && strncmp(edited, MANIFEST_START, MANIFEST_CRC_AT) == 0)
         good_seal(path, edited, strlen(edited));
     else
-        spew(path, edited, strlen(edited));
+        write_file(path, edited, strlen(edited));
     free(edited);
     free(text);
 }

@@ -2,7 +2,7 @@
 #ifndef MUSTER_TESTS_DATA_FILES_H
 #define MUSTER_TESTS_DATA_FILES_H
 
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 #include "trainer/data/samples.h"
 
 /* Little-endian. */
@@ -10,15 +10,6 @@ static inline void put(unsigned char *at, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
         at[i] = (unsigned char)(value >> 8 * i);
-}
-
-static inline void write_file(const char *path, const void *bytes, size_t size)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
 }
 
 /* PREFIX.idx and PREFIX.bin of uint8 tokens, laid out as indexed.h says. boundaries[documents + 1]. */

@@ -2,21 +2,16 @@
 #ifndef MUSTER_TESTS_MUSTER_DATA_RUN_H
 #define MUSTER_TESTS_MUSTER_DATA_RUN_H
 
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 
 static char program[4096], directory[] = "test_muster_data.XXXXXX";
 
 /* Everything happens in a directory of its own. */
 static inline int enter(void **state)
 {
-    char here[3000], *path;
-
-    snprintf(here, sizeof here, "%s/muster-data", getenv("top_builddir"));
-    path = realpath(here, program);
-    return path && mkdtemp(directory) && chdir(directory) == 0 ? 0 : -1;
+    return realpath(built_program("muster-data"), program) && mkdtemp(directory) && chdir(directory) == 0 ? 0 : -1;
 }
 
 static inline int leave(void **state)
@@ -33,20 +28,6 @@ static inline int clean(void **state)
     return system(command) == 0 ? 0 : -1;
 }
 
-static inline void write_file(const char *path, const void *bytes, size_t size)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
-
-static inline void write_text(const char *path, const char *text)
-{
-    write_file(path, text, strlen(text));
-}
-
 static inline void same_set(const char *a, const char *b)
 {
     char command[300];
@@ -56,22 +37,12 @@ static inline void same_set(const char *a, const char *b)
 }
 
 /* Runs "muster-data ARGUMENTS" in a shell and expects its exit code and all it prints, to either stream. */
-static inline void expect(const char *arguments, int code, const char *output)
+static inline void expect(const char *arguments, int code, const char *expected)
 {
-    char command[8192], text[4096];
-    size_t size;
-    FILE *pipe;
-    int status;
+    int status = run_shell("'%s' %s", program, arguments);
 
-    snprintf(command, sizeof command, "{ '%s' %s; } 2>&1", program, arguments);
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size = fread(text, 1, sizeof text - 1, pipe);
-    text[size] = '\0';
-    status = pclose(pipe);
-    assert_string_equal(text, output);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), code);
+    assert_string_equal(output, expected);
+    assert_int_equal(status, code);
 }
 
 static inline void expect_nothing_left(void)

@@ -28,17 +28,6 @@ struct texts {
 
 static struct texts all;
 
-static unsigned char *read_file(const char *path, size_t *size)
-{
-    FILE *file = fopen(path, "r");
-    unsigned char *bytes = malloc(1 << 20);
-
-    assert_true(file && bytes);
-    *size = fread(bytes, 1, 1 << 20, file);
-    fclose(file);
-    return bytes;
-}
-
 static uint64_t get(const unsigned char *at, int bytes)
 {
     uint64_t value = 0;
@@ -67,10 +56,10 @@ static int make_data(void **state)
     unlink(PREFIX ".idx");
     if (convert_texts(&convert, &converted, &err) < 0)
         return fprintf(stderr, "%s\n", err.text), -1;
-    all.bytes = read_file(PREFIX ".bin", &all.count);
+    all.bytes = (unsigned char *)read_file(PREFIX ".bin", &all.count);
     all.sentence_end = calloc(all.count + 1, sizeof(bool));
     all.document_end = calloc(all.count + 1, sizeof(bool));
-    idx = read_file(PREFIX ".idx", &size);
+    idx = (unsigned char *)read_file(PREFIX ".idx", &size);
     sequences = get(idx + 18, 8);
     for (uint64_t i = 0; i < sequences; i++) {
         token += get(idx + 34 + 4 * i, 4);

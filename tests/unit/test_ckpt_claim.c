@@ -244,7 +244,7 @@ static void a_damaged_claim_drops_nothing(void **state)
     mkdir(node.target, 0777);
     node_open(&node, "a", 2, false);
     node_stage(&node, 10, attempt_of(take_as(node.target, "1", 0), "1"));
-    spew(join(path, node.target, "owner-2.json"), "{", 1);
+    write_file(join(path, node.target, "owner-2.json"), "{", 1);
     assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &once, &err), CKPT_DRAIN_LEFT);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
@@ -298,7 +298,7 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(ckpt_claim_read(dir, &back, &err), -1);
     assert_non_null(strstr(err.text, "format version 2 is unknown"));
     assert_int_equal(check(dir, claim.number - 1, &err), 1);
-    spew(path, "{", 1);
+    write_file(path, "{", 1);
     assert_int_equal(ckpt_claim_read(dir, &back, &err), 1);
     assert_int_equal(back.number, claim.number);
     assert_true(back.heartbeat > 1e9 && back.pid == 0);

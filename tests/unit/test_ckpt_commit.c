@@ -267,12 +267,12 @@ static void a_lost_rename_is_made_again(void **state)
     topology_fill(eight, &world);
     /* Not when a shard is short, or the manifest is another's. */
     assert_int_equal(rename(final, path), 0);
-    data = slurp(join(shard, path, "shard-00000-of-00004.safetensors"), &bytes);
+    data = read_file(join(shard, path, "shard-00000-of-00004.safetensors"), &bytes);
     assert_int_equal(truncate(shard, (off_t)bytes - 1), 0);
     assert_int_equal(ckpt_recover(where, &err), 0);
     assert_int_equal(ckpt_commit(where, 1, "5", &err), -1);
     assert_int_equal(err.code, CODE_DATA);
-    spew(shard, data, bytes);
+    write_file(shard, data, bytes);
     free(data);
     join(other, where, "step-00000001.6.partial");
     assert_int_equal(rename(path, other), 0);
@@ -296,7 +296,7 @@ static void something_in_the_way_is_named(void **state)
     struct error err;
 
     assert_int_equal(mkdir(join(path, dir, "step-00000140"), 0700), 0);
-    spew(join(path, dir, "step-00000140/notes.txt"), "x", 1);
+    write_file(join(path, dir, "step-00000140/notes.txt"), "x", 1);
     write_shards(four, 140, "5", 0, 4);
     assert_int_equal(ckpt_commit(dir, 140, "5", &err), -1);
     assert_int_equal(err.code, CODE_DATA);

@@ -15,10 +15,10 @@ static void flip(const char *dir, const char *name, long offset)
 {
     char path[512];
     size_t bytes;
-    char *data = slurp(join(path, dir, name), &bytes);
+    char *data = read_file(join(path, dir, name), &bytes);
 
     data[offset < 0 ? (long)bytes + offset : offset] ^= 4;
-    spew(path, data, bytes);
+    write_file(path, data, bytes);
     free(data);
 }
 

@@ -274,7 +274,7 @@ static void a_newer_save_replaces(void **state)
 
     node_create(&node, &world, &seed, 1, false);
     memcpy(before, node.target, sizeof before);
-    spew(join(file, node.target, "ckpt"), "x", 1);
+    write_file(join(file, node.target, "ckpt"), "x", 1);
     strcpy(node.target, file);
     node_open(&node, "1", 2, false);
     assert_false(ckpt_stage_find_oldest(node.stage, 9, true, false, &trouble));
@@ -318,7 +318,7 @@ static void a_newer_one_supersedes_at_once(void **state)
 
     node_create(&node, &world, &seed, 1, false);
     mkdir(node.target, 0777);
-    spew(join(file, node.target, "step-00000001"), "x", 1);
+    write_file(join(file, node.target, "step-00000001"), "x", 1);
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
     node_stage(&node, 2, "b");
@@ -412,7 +412,7 @@ static void each_save_has_its_own_trouble(void **state)
     node_create(&node, &world, &seed, 1, false);
     node_open(&node, "1", 2, false);
     assert_int_equal(mkdir(join(path, node.target, "step-00000001"), 0777), 0);
-    spew(join(path, node.target, "step-00000001/manifest.json"), "{", 1);
+    write_file(join(path, node.target, "step-00000001/manifest.json"), "{", 1);
     node_stage(&node, 1, "a");
     failures = recoveries = 0;
     for (uint64_t step = 0; step < 2; step++) { /* a newer step would supersede it */
@@ -563,7 +563,7 @@ static void the_attempt_is_lost(void **state)
         while (access(part, F_OK) < 0)
             pause_us(1000);
         if (damaged) {
-            spew(part, "{", 1);
+            write_file(part, "{", 1);
             node_stage(&other, 1, "a");
             expect_left(&other, reasons[damaged]); /* --once */
         } else {
@@ -684,7 +684,7 @@ static void a_damaged_checkpoint_is_in_the_way(void **state)
     node_open(&node, "1", 2, false);
     node_stage(&node, 1, "a");
     assert_int_equal(mkdir(join(path, node.target, "step-00000001"), 0777), 0);
-    spew(join(path, node.target, "step-00000001/manifest.json"), "{", 1);
+    write_file(join(path, node.target, "step-00000001/manifest.json"), "{", 1);
     expect_left(&node, "step-00000001/manifest.json");
     scratch_destroy(join(path, node.target, "step-00000001"));
     assert_int_equal(drain_once(&node), CKPT_DRAIN_DONE);

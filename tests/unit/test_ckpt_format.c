@@ -210,7 +210,7 @@ static void a_run_of_format_1_gives_a_save_up(void **state)
         node_open(&node, "1", 2, run > 0); /* a run with a name knows no such file */
         node_stage(&node, 20, "new");
         snprintf(path, sizeof path, "%.300s/" SAVE_NAME "/replaced", ckpt_stage_directory(node.stage));
-        spew(path, "", 0);
+        write_file(path, "", 0);
         assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &options, &err), CKPT_DRAIN_DONE);
         assert_false(ckpt_stage_has(node.stage, 20));
         assert_int_equal(access(join(path, node.target, "step-00000020"), F_OK), run > 0 ? 0 : -1);
@@ -283,7 +283,8 @@ static void checkpoints_are_never_removed(void **state)
         world_write(&world, node.topology, node.target, step, "a");
     make_unknown(&node, "step-00000010/manifest.json");
     make_unknown(&node, "step-00000040/manifest.json");
-    spew(join(path, node.target, "step-00000040/" PART), "{}", 2); /* what a commit of theirs has not tidied yet */
+    /* What a commit of theirs has not tidied yet. */
+    write_file(join(path, node.target, "step-00000040/" PART), "{}", 2);
     assert_int_equal(ckpt_recover(node.target, &err), 0);
     assert_true(is_there(&node, "step-00000040/" PART));
     assert_int_equal(ckpt_prune(node.target, 1, 0, &err), 0);

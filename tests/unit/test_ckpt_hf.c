@@ -143,7 +143,7 @@ static void edit(const char *model, const char *name, const char *old, const cha
     size_t bytes, before;
 
     join(path, model, name);
-    text = slurp(path, &bytes);
+    text = read_file(path, &bytes);
     at = strstr(text, old);
     assert_non_null(at);
     before = (size_t)(at - text);
@@ -152,7 +152,7 @@ static void edit(const char *model, const char *name, const char *old, const cha
     memcpy(made, text, before);
     strcpy(made + before, new);
     strcat(made, at + strlen(old));
-    spew(path, made, strlen(made));
+    write_file(path, made, strlen(made));
     free(made);
     free(text);
 }
@@ -197,11 +197,11 @@ static void rename_tensor(const char *model, const char *old, const char *new)
         size_t bytes;
 
         snprintf(name, sizeof name, "model-%05d-of-00002.safetensors", file);
-        text = slurp(join(path, model, name), &bytes);
+        text = read_file(join(path, model, name), &bytes);
         at = memmem(text, bytes, old, strlen(old));
         if (at) {
             memcpy(at, new, strlen(new));
-            spew(path, text, bytes);
+            write_file(path, text, bytes);
         }
         free(text);
     }
@@ -305,7 +305,7 @@ static void add_head(const char *model, uint64_t rows, size_t differs)
     struct error err;
     void *header;
 
-    text = slurp(join(path, model, "model-00001-of-00002.safetensors"), &bytes);
+    text = read_file(join(path, model, "model-00001-of-00002.safetensors"), &bytes);
     find_data(text, bytes, HF_PREFIX "wte.weight", &begin, &end);
     assert_int_equal(safetensors_layout(&entry, 1, NULL, 1, 1, &header, &header_bytes, &err), 0);
     file = malloc(header_bytes + entry.end);
@@ -313,7 +313,7 @@ static void add_head(const char *model, uint64_t rows, size_t differs)
     memcpy(file, header, header_bytes);
     memcpy(file + header_bytes, text + begin, entry.end);
     file[header_bytes + 4 * differs] ^= differs > 0;
-    spew(join(path, model, "head.safetensors"), file, header_bytes + entry.end);
+    write_file(join(path, model, "head.safetensors"), file, header_bytes + entry.end);
     edit(model, HF_INDEX, "\"weight_map\": {", "\"weight_map\": {\"lm_head.weight\": \"head.safetensors\", ");
     free(file);
     free(header);
@@ -446,7 +446,7 @@ static void what_is_equal_is_taken(void **state)
 
     assert_int_equal(export_to("both", &whole, &err), 0);
     join(theirs, dir, "both");
-    spew(join(path, theirs, HF_INDEX), stale, strlen(stale));
+    write_file(join(path, theirs, HF_INDEX), stale, strlen(stale));
     if (hf_import(theirs, join(ours, dir, "both.back"), &alone, 0, &shape, &nonfinite, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(model_matches(&gpt, ours, 0, NULL, true));
@@ -476,13 +476,13 @@ static void nonfinite_weights_are_reported(void **state)
         snprintf(name, sizeof name, "nan%zu", skip);
         assert_int_equal(export_to(name, &whole, &err), 0);
         join(theirs, dir, name);
-        text = slurp(join(path, theirs, HF_MODEL), &bytes);
+        text = read_file(join(path, theirs, HF_MODEL), &bytes);
         for (size_t i = skip; i < 3; i++) {
             snprintf(name, sizeof name, HF_PREFIX "%s", bad[i].name);
             find_data(text, bytes, name, &begin, &end);
             memcpy(text + begin + 4 * bad[i].element, &bad[i].value, 4);
         }
-        spew(path, text, bytes);
+        write_file(path, text, bytes);
         free(text);
         snprintf(name, sizeof name, "nan%zu.back", skip);
         if (hf_import(theirs, join(ours, dir, name), &how, 0, &shape, &nonfinite, &err) < 0)
@@ -504,10 +504,10 @@ static void weights_too_large_for_fp16_are_reported(void **state)
     struct error err;
 
     assert_int_equal(export_to("large", &whole, &err), 0);
-    text = slurp(join(path, join(theirs, dir, "large"), HF_MODEL), &bytes);
+    text = read_file(join(path, join(theirs, dir, "large"), HF_MODEL), &bytes);
     find_data(text, bytes, HF_PREFIX "h.1.attn.c_attn.weight", &begin, &end);
     memcpy(text + begin + 4 * (2 * 72 + 3), &large, 4);
-    spew(path, text, bytes);
+    write_file(path, text, bytes);
     free(text);
     assert_int_equal(hf_import(theirs, join(ours, dir, "large.back"), &alone, 0, &shape, &nonfinite, &err), 0);
     assert_int_equal(nonfinite.count, 0);

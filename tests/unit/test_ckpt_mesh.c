@@ -77,8 +77,8 @@ static void same_shards(const char *a, const char *b, int shards)
 
         snprintf(one, sizeof one, "%s/step-00000005/shard-%05d-of-%05d.safetensors", a, i, shards);
         snprintf(two, sizeof two, "%s/step-00000005/shard-%05d-of-%05d.safetensors", b, i, shards);
-        x = slurp(one, &none);
-        y = slurp(two, &nbytes);
+        x = read_file(one, &none);
+        y = read_file(two, &nbytes);
         assert_int_equal(none, nbytes);
         assert_memory_equal(x, y, nbytes);
         free(x);
@@ -168,9 +168,9 @@ static void a_broken_source_makes_nothing(void **state)
     source = ckpt_open_lazily(path, &err);
     assert_non_null(source);
     snprintf(shard, sizeof shard, "%s/shard-00001-of-00002.safetensors", path);
-    data = slurp(shard, &bytes);
+    data = read_file(shard, &bytes);
     data[bytes - 5] ^= 4;
-    spew(shard, data, bytes);
+    write_file(shard, data, bytes);
     free(data);
     assert_int_equal(ckpt_reshard(source, join(b, dir, "b"), &(struct rewrite_to){to, 0, 0, NULL, NULL}, &err), -1);
     assert_int_equal(err.code, CODE_DATA);
@@ -201,8 +201,7 @@ static void memory_is_bounded(void **state)
     skip(); /* its shadow is counted too */
 #else
     const struct model_shape shape = {.layers = 12, .hidden = 512, .heads = 8, .seq_length = 1024, .vocab = 50257};
-    const char *build = getenv("top_builddir");
-    char dir[256], a[512], b[512], tool[512];
+    char dir[256], a[512], b[512];
     struct rusage used;
     int status;
     pid_t child;
@@ -211,14 +210,14 @@ static void memory_is_bounded(void **state)
         print_message("# an emulator keeps what the program frees\n");
         skip();
     }
-    snprintf(tool, sizeof tool, "%s/muster-ckpt", build ? build : ".");
     scratch_create(dir, NULL);
     model_write(&shape, &(struct mesh){2, 2, 1}, 1, join(a, dir, "a"));
     join(b, dir, "b");
     child = fork();
     if (child == 0) {
         if (freopen("/dev/null", "w", stdout))
-            execl(tool, tool, "reshard", "-q", "--to", "dp=3,tp=4", a, b, (char *)NULL);
+            execl(built_program("muster-ckpt"), "muster-ckpt", "reshard", "-q", "--to", "dp=3,tp=4", a, b,
+                  (char *)NULL);
         _exit(127);
     }
     assert_int_equal(wait4(child, &status, 0, &used), child);

@@ -14,7 +14,7 @@ static void mutated_manifests_never_crash(void **state)
 
     snprintf(dir, sizeof dir, "%.400s/mutated", good_base);
     good_copy(dir);
-    text = slurp(join(path, dir, MANIFEST_NAME), &bytes);
+    text = read_file(join(path, dir, MANIFEST_NAME), &bytes);
     for (int i = 0; i < 2000; i++) {
         char *copy = malloc(bytes + 1);
         float out[2][34];
@@ -27,7 +27,7 @@ static void mutated_manifests_never_crash(void **state)
                                            : "0123456789[]{},\"-"[world_random(&random, 17)];
         }
         if (i % 4 == 0)
-            spew(path, copy, bytes);
+            write_file(path, copy, bytes);
         else
             good_seal(path, copy, bytes);
         if (good_load(dir, out, &err) == 0) {
@@ -56,7 +56,7 @@ static void mutated_shards_never_load(void **state)
     assert_int_equal(good_load(good_path, right, &err), 0);
     snprintf(dir, sizeof dir, "%.400s/mutated", good_base);
     good_copy(dir);
-    text = slurp(join(path, dir, SHARD1), &bytes);
+    text = read_file(join(path, dir, SHARD1), &bytes);
     for (int i = 0; i < 2000; i++) {
         char *copy = malloc(bytes + 1);
         size_t within = i % 2 ? 256 : bytes;
@@ -64,7 +64,7 @@ static void mutated_shards_never_load(void **state)
         memcpy(copy, text, bytes + 1);
         for (uint64_t n = 1 + world_random(&random, 3); n > 0; n--)
             copy[world_random(&random, within)] = (char)world_random(&random, 256);
-        spew(path, copy, bytes);
+        write_file(path, copy, bytes);
         if (good_load(dir, out, &err) ==
             0) { /* only if the same bytes were written again: a checksum covers every one */
             assert_memory_equal(copy, text, bytes);

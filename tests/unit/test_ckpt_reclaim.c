@@ -11,32 +11,7 @@
 #include "tests/cmocka_test.h"
 
 static uint64_t seed = 77;
-static char output[1 << 16], stage[256];
-
-/* A program with these words after its name; what it prints is in `output`. Returns its exit code. */
-static int run(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int run(const char *name, const char *format, ...)
-{
-    const char *build = getenv("top_builddir");
-    char command[4096], words[2048];
-    va_list args;
-    FILE *pipe;
-
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
-    snprintf(command, sizeof command, "%s/%s %s 2>&1", build ? build : ".", name, words);
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
-    return WEXITSTATUS(pclose(pipe));
-}
-
-static void says(const char *text)
-{
-    if (!strstr(output, text))
-        fail_msg("\"%s\" is not in: %s", text, output);
-}
+static char stage[256];
 
 static int count_lines(void)
 {
@@ -53,7 +28,7 @@ static void set_up(struct node *node, struct world *world)
     char file[512];
 
     node_create(node, world, &seed, 1, false);
-    spew(join(file, node->target, "file"), "x", 1);
+    write_file(join(file, node->target, "file"), "x", 1);
     snprintf(node->target + strlen(node->target), sizeof node->target - strlen(node->target), "/file/ckpt");
     node_open(node, "1", 3, false);
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node->stage));
@@ -86,19 +61,19 @@ static void what_is_left_for_too_long_goes(void **state)
     node_stage(&node, 10, "a");
     node_stage(&node, 20, "b");
     make_old("step-00000010.a.partial");
-    assert_int_equal(run("muster-ckptd", "--once --reclaim=24h %s", stage), 0); /* the job uses it */
+    assert_int_equal(run_program("muster-ckptd", "--once --reclaim=24h %s", stage), 0); /* the job uses it */
     assert_string_equal(output, "");
     job_ends(&node);
-    assert_int_equal(run("muster-ckptd", "--once %s", stage), 75);
-    assert_int_equal(run("muster-ckptd", "-q --once --reclaim=24h %s", stage), 74);
+    assert_int_equal(run_program("muster-ckptd", "--once %s", stage), 75);
+    assert_int_equal(run_program("muster-ckptd", "-q --once --reclaim=24h %s", stage), 74);
     says(": left in ");
     says("step 10 (a): failed: staged ");
     says("not committed to ");
     says(" bytes are lost");
     shell("test ! -e '%s/step-00000010.a.partial' && test -e '%s/step-00000020.b.partial'", stage, stage);
-    assert_int_equal(run("muster-ckptd", "-q --once --reclaim=24h %s", stage), 75);
+    assert_int_equal(run_program("muster-ckptd", "-q --once --reclaim=24h %s", stage), 75);
     make_old("step-00000020.b.partial");
-    assert_int_equal(run("muster-ckptd", "-q --once --reclaim=24h %s", stage), 74);
+    assert_int_equal(run_program("muster-ckptd", "-q --once --reclaim=24h %s", stage), 74);
     assert_int_equal(access(stage, F_OK), -1);
     tear_down(&node);
 }
@@ -116,20 +91,20 @@ static void the_tool_frees_what_is_old(void **state)
     make_old("step-00000010.a.partial");
     make_old("step-00000020.b.partial");
     shell("sed -i 's/\"local\":/\"later\":1,\"local\":/' '%s/step-00000020.b.partial/target.json'", stage);
-    assert_int_equal(run("muster-ckpt", "reclaim %s", stage), 64);
+    assert_int_equal(run_program("muster-ckpt", "reclaim %s", stage), 64);
     says("--older-than");
-    assert_int_equal(run("muster-ckpt", "reclaim --older-than=soon %s", stage), 64);
-    assert_int_equal(run("muster-ckpt", "reclaim --older-than=1h %s", stage), 0);
+    assert_int_equal(run_program("muster-ckpt", "reclaim --older-than=soon %s", stage), 64);
+    assert_int_equal(run_program("muster-ckpt", "reclaim --older-than=1h %s", stage), 0);
     assert_string_equal(output, ""); /* the job uses it */
     job_ends(&node);
-    assert_int_equal(run("muster-ckpt", "reclaim --older-than=1h %s", stage), 0);
+    assert_int_equal(run_program("muster-ckpt", "reclaim --older-than=1h %s", stage), 0);
     says("step 10 (a): failed: ");
     assert_int_equal(count_lines(), 1);
     shell("test $(find '%s' -name '*.safetensors*' -type f | wc -l) -eq 2", stage); /* its memory is free */
     shell("test -e '%s/step-00000020.b.partial' && test -e '%s/step-00000030.c.partial'", stage, stage);
-    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
+    assert_int_equal(run_program("muster-ckpt", "status %s", stage), 0);
     says("step 20       unknown");
-    assert_int_equal(run("muster-ckpt", "reclaim --older-than=1h /there/is/no/stage"), 74);
+    assert_int_equal(run_program("muster-ckpt", "reclaim --older-than=1h /there/is/no/stage"), 74);
     tear_down(&node);
 }
 
@@ -148,14 +123,14 @@ static void of_another_user(void **state)
     shell("chmod 711 '%s' && mv '%s' '%s/muster-65534-1' && chown -R 65534 '%s/muster-65534-1'", node.root, stage,
           node.root, node.root);
     snprintf(stage, sizeof stage, "%.200s/muster-65534-1", node.root);
-    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
+    assert_int_equal(run_program("muster-ckpt", "status %s", stage), 0);
     says("step 10       staged");
-    assert_int_equal(run("muster-ckpt", "status %s", node.root), 0); /* a directory of stages, as of stage= */
+    assert_int_equal(run_program("muster-ckpt", "status %s", node.root), 0); /* a directory of stages, as of stage= */
     says("nothing is staged on this node in ");
-    assert_int_equal(run("muster-ckpt", "status --all-users %s", node.root), 0);
+    assert_int_equal(run_program("muster-ckpt", "status --all-users %s", node.root), 0);
     says("/muster-65534-1: no drainer");
     says("step 10       staged");
-    assert_int_equal(run("muster-ckpt", "reclaim --older-than=1h --all-users %s", node.root), 0);
+    assert_int_equal(run_program("muster-ckpt", "reclaim --older-than=1h --all-users %s", node.root), 0);
     says("step 10 (a): failed: ");
     shell("test ! -e '%s/step-00000010.a.partial'", stage);
     tear_down(&node);
@@ -177,10 +152,10 @@ static void other_nodes_are_not_waited_for(void **state)
     node_stage(&other, 30, "a");
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     job_ends(&node);
-    assert_int_equal(run("muster-ckptd", "-q --once --partner --idle=0 %s", stage), 76);
+    assert_int_equal(run_program("muster-ckptd", "-q --once --partner --idle=0 %s", stage), 76);
     says("a node that still has the save commits it when they arrive");
     assert_int_equal(access(stage, F_OK), -1);
-    assert_int_equal(run("muster-ckptd", "--once --partner --idle=0 %s", ckpt_stage_directory(other.stage)), 0);
+    assert_int_equal(run_program("muster-ckptd", "--once --partner --idle=0 %s", ckpt_stage_directory(other.stage)), 0);
     says("step 30 (a): committed");
     world_expect(&world, node.topology, node.target, 30);
     ckpt_stage_destroy(other.stage);
@@ -195,9 +170,9 @@ static void far_too_many_saves_are_not_looked_at_at_once(void **state)
     set_up(&node, &world);
     node_stage(&node, 10, "a");
     shell("cd '%s' && mkdir $(seq -f step-%%08.0f.x.partial 1000 2999)", stage);
-    assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.3 %s", stage), 75);
+    assert_int_equal(run_program("muster-ckptd", "-q --once --seconds 0.3 %s", stage), 75);
     job_ends(&node);
-    assert_int_equal(run("muster-ckptd", "--once %s", stage), 75);
+    assert_int_equal(run_program("muster-ckptd", "--once %s", stage), 75);
     says("has 64 saves or more: the others wait");
     assert_int_equal(count_entries(stage), 4); /* the one save, lock, users, status.json */
     tear_down(&node);
@@ -214,17 +189,17 @@ static void names_forge_no_lines(void **state)
     job_ends(&node);
     shell("sed -i 's|\"dir\":\"[^\"]*|&/\\\\u001b[31m\\\\nroot: forged|' '%s'/step-*/target.json", stage);
     shell("mv '%s' \"$(printf '%s\\033[32m\\nroot: forged')\"", stage, stage);
-    assert_int_equal(run("muster-ckpt", "status '%s'*", stage), 0);
+    assert_int_equal(run_program("muster-ckpt", "status '%s'*", stage), 0);
     says("?[32m root: forged: no drainer");
     says("/?[31m root: forged");
     assert_int_equal(count_lines(), 2);
     assert_null(strchr(output, '\033'));
-    assert_int_equal(run("muster-ckptd", "--once '%s'*", stage), 75);
+    assert_int_equal(run_program("muster-ckptd", "--once '%s'*", stage), 75);
     says("?[32m root: forged: 1 save (step 10), ");
     assert_int_equal(count_lines(), 1);
     shell("touch -d yesterday '%s'*/step-*", stage);
     usleep(1100000);
-    assert_int_equal(run("muster-ckpt", "reclaim --older-than=1s '%s'*", stage), 0);
+    assert_int_equal(run_program("muster-ckpt", "reclaim --older-than=1s '%s'*", stage), 0);
     says("step 10 (a): failed: ");
     assert_int_equal(count_lines(), 1);
     assert_null(strchr(output, '\033'));
@@ -244,7 +219,7 @@ static void what_cannot_be_read_stays(void **state)
         node_stage(&node, 10, "a");
         job_ends(&node);
         shell("cd '%s'/step-*/ && mv target.json f && { %s; } && mv f target.json", stage, spoils[i]);
-        assert_int_equal(run("muster-ckptd", "--once %s", stage), 75);
+        assert_int_equal(run_program("muster-ckptd", "--once %s", stage), 75);
         says(reasons[i]);
         shell("test -e '%s'/step-*/shard-00000-of-00001.safetensors", stage);
         tear_down(&node);

@@ -105,7 +105,7 @@ static void pruning_keeps_the_last_whole_one(void **state)
     for (uint64_t step = 1; step <= 5; step++)
         world_write(&world, four, where, step, "1");
     assert_string_equal(steps_of(where), "5 4 3 2 1 ");
-    text = slurp(join(path, where, "latest"), &bytes);
+    text = read_file(join(path, where, "latest"), &bytes);
     snprintf(latest, sizeof latest, "%s", text);
     free(text);
     assert_string_equal(latest, "step-00000005\n");
@@ -137,7 +137,7 @@ static void probing_leaves_nothing(void **state)
     join(where, dir, "probe/deep");
     assert_int_equal(ckpt_probe(where, &err), 0);
     assert_int_equal(count_entries(where), 0);
-    spew(join(where, dir, "probe/file"), "x", 1);
+    write_file(join(where, dir, "probe/file"), "x", 1);
     assert_int_equal(ckpt_probe(where, &err), -1);
     /* What a process left that died in it goes after a day. */
     world_write(&world, four, join(where, dir, "probe/deep"), 1, "1");

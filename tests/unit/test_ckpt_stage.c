@@ -35,8 +35,8 @@ static void drained_is_what_would_be_written(void **state)
             char *one, *other;
 
             snprintf(name, sizeof name, "step-00000010/shard-%05d-of-%05d.safetensors", s, node.topology->shards);
-            one = slurp(join(path, node.target, name), &bytes);
-            other = slurp(join(path, straight, name), &others);
+            one = read_file(join(path, node.target, name), &bytes);
+            other = read_file(join(path, straight, name), &others);
             assert_int_equal(bytes, others);
             assert_memory_equal(one, other, bytes);
             free(one);

@@ -196,9 +196,9 @@ static void one_bad_block_fails_all(void **state)
     model_write(&shape, &(struct mesh){.dp = 3, .tp = 1, .pp = 1}, 1, dir);
     ckpt_step_path(path, sizeof path, dir, 5);
     snprintf(shard, sizeof shard, "%s/shard-00001-of-00003.safetensors", path);
-    data = slurp(shard, &bytes);
+    data = read_file(shard, &bytes);
     data[bytes / 2] ^= 8;
-    spew(shard, data, bytes);
+    write_file(shard, data, bytes);
     free(data);
     load_together(path, &shape, &(struct mesh){.dp = 1, .tp = 4, .pp = 1}, 1, true,
                   "shard-00001-of-00003.safetensors: checksum mismatch");

@@ -10,15 +10,13 @@
 
 static struct world world;
 static struct topology *one, *four;
-static char dir[256], tool[512], output[1 << 16];
+static char dir[256];
 
 static int make(void **state)
 {
-    const char *build = getenv("top_builddir");
     char path[512];
     uint64_t random = 31;
 
-    snprintf(tool, sizeof tool, "%s/muster-ckpt", build ? build : ".");
     scratch_create(dir, scratch_fast());
     world_create(&world, &random, false);
     one = topology_create(&world, 1, &random);
@@ -41,30 +39,14 @@ static int unmake(void **state)
 static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static int run(const char *format, ...)
 {
-    char command[8192], inner[2048], absolute[4096];
+    char inner[2048], absolute[4096];
     va_list args;
-    size_t bytes;
-    FILE *pipe;
-    int status;
 
     va_start(args, format);
     vsnprintf(inner, sizeof inner, format, args);
     va_end(args);
-    assert_non_null(realpath(tool, absolute));
-    snprintf(command, sizeof command, "muster() { %s \"$@\"; }; cd %s && %s", absolute, dir, inner);
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    bytes = fread(output, 1, sizeof output - 1, pipe);
-    output[bytes] = '\0';
-    status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static void says(const char *text)
-{
-    if (!strstr(output, text))
-        fail_msg("\"%s\" is not in: %s", text, output);
+    assert_non_null(realpath(built_program("muster-ckpt"), absolute));
+    return run_shell("muster() { %s \"$@\"; }; cd %s && %s", absolute, dir, inner);
 }
 
 static int lines(void)

@@ -285,34 +285,6 @@ void scratch_destroy(const char *path)
     assert_int_equal(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
-char *slurp(const char *path, size_t *bytes)
-{
-    FILE *file = fopen(path, "rb");
-    char *data;
-    long length;
-
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 0, SEEK_END), 0);
-    length = ftell(file);
-    rewind(file);
-    data = malloc((size_t)length + 1);
-    assert_non_null(data);
-    assert_int_equal(fread(data, 1, (size_t)length, file), length);
-    data[length] = '\0';
-    fclose(file);
-    *bytes = (size_t)length;
-    return data;
-}
-
-void spew(const char *path, const void *data, size_t bytes)
-{
-    FILE *file = fopen(path, "wb");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-}
-
 const char *join(char path[512], const char *a, const char *b)
 {
     snprintf(path, 512, "%s/%s", a, b);

@@ -8,6 +8,7 @@
 #define MUSTER_TESTS_CKPT_WORLD_H
 
 #include "ckpt/ckpt.h"
+#include "tests/unit/test_files.h"
 
 #define WORLD_MAX_TENSORS 8
 #define WORLD_MAX_SHARDS  16
@@ -70,10 +71,6 @@ void scratch_destroy(const char *path);
 
 /* A base on a RAM disk, where fsync costs nothing (tests/run-cmocka empties it); NULL if there is none. */
 const char *scratch_fast(void);
-
-/* A whole file, malloc'ed and ended by a zero byte; and writing one. Fail the test on errors. */
-char *slurp(const char *path, size_t *bytes);
-void spew(const char *path, const void *data, size_t bytes);
 
 /* Of a directory, without those whose names begin with a dot. */
 int count_entries(const char *path);

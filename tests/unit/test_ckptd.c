@@ -12,41 +12,11 @@
 #include <unistd.h>
 
 static uint64_t seed = 5;
-static char output[1 << 16];
-
-static const char *program(const char *name)
-{
-    static char path[512];
-    const char *build = getenv("top_builddir");
-
-    snprintf(path, sizeof path, "%s/%s", build ? build : ".", name);
-    return path;
-}
-
-/* Run a program with these words after its name; what it prints on either stream is in `output`. */
-static int run(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int run(const char *name, const char *format, ...)
-{
-    char command[4096], words[2048];
-    va_list args;
-    size_t bytes;
-    FILE *pipe;
-
-    va_start(args, format);
-    vsnprintf(words, sizeof words, format, args);
-    va_end(args);
-    snprintf(command, sizeof command, "%s %s 2>&1", program(name), words);
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    bytes = fread(output, 1, sizeof output - 1, pipe);
-    output[bytes] = '\0';
-    return WEXITSTATUS(pclose(pipe));
-}
 
 /* muster-ckptd in the background. */
 static pid_t start(const char *cap, const char *stage)
 {
-    const char *path = program("muster-ckptd");
+    const char *path = built_program("muster-ckptd");
     pid_t child = fork();
 
     assert_true(child >= 0);
@@ -67,19 +37,19 @@ static void command_lines(void **state)
 {
     char mine[] = "/tmp/muster-mine.XXXXXX";
 
-    assert_int_equal(run("muster-ckptd", "--help"), 0);
-    assert_non_null(strstr(output, "Usage: muster-ckptd"));
-    assert_int_equal(run("muster-ckptd", "--version"), 0);
-    assert_int_equal(run("muster-ckptd", "%s", ""), 64);
-    assert_int_equal(run("muster-ckptd", "--cap none /x"), 64);
-    assert_int_equal(run("muster-ckptd", "-j 0 /x"), 64);
-    assert_int_equal(run("muster-ckptd", "--seconds -1 /x"), 64);
-    assert_int_equal(run("muster-ckptd", "--once /there/is/no/stage"), 0);
-    assert_int_equal(run("muster-ckptd", "--once /tmp"), 74);
-    assert_non_null(strstr(output, "mode 0700"));
-    assert_int_equal(run("muster-ckptd", "--child=abc --once /x"), 64);
+    assert_int_equal(run_program("muster-ckptd", "--help"), 0);
+    says("Usage: muster-ckptd");
+    assert_int_equal(run_program("muster-ckptd", "--version"), 0);
+    assert_int_equal(run_program("muster-ckptd", "%s", ""), 64);
+    assert_int_equal(run_program("muster-ckptd", "--cap none /x"), 64);
+    assert_int_equal(run_program("muster-ckptd", "-j 0 /x"), 64);
+    assert_int_equal(run_program("muster-ckptd", "--seconds -1 /x"), 64);
+    assert_int_equal(run_program("muster-ckptd", "--once /there/is/no/stage"), 0);
+    assert_int_equal(run_program("muster-ckptd", "--once /tmp"), 74);
+    says("mode 0700");
+    assert_int_equal(run_program("muster-ckptd", "--child=abc --once /x"), 64);
     assert_non_null(mkdtemp(mine));
-    assert_int_equal(run("muster-ckptd", "--once %s", mine), 64); /* no stage: nothing of it is removed */
+    assert_int_equal(run_program("muster-ckptd", "--once %s", mine), 64); /* no stage: nothing of it is removed */
     assert_int_equal(rmdir(mine), 0);
 }
 
@@ -90,9 +60,9 @@ static void drainer_without_a_save(const char *stage)
 
     do {
         usleep(10000);
-        assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
+        assert_int_equal(run_program("muster-ckpt", "status %s", stage), 0);
     } while (strstr(output, "no drainer"));
-    assert_non_null(strstr(output, " drains it\n"));
+    says(" drains it\n");
     assert_int_equal(kill(child, SIGTERM), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
@@ -107,15 +77,15 @@ static void once(void **state)
     stage = ckpt_stage_directory(node.stage);
     drainer_without_a_save(stage);
     node_stage(&node, 30, "a");
-    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
-    assert_non_null(strstr(output, "no drainer"));
-    assert_non_null(strstr(output, "step 30"));
-    assert_non_null(strstr(output, "staged"));
-    assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
-    assert_non_null(strstr(output, "step 30 (a): committed"));
+    assert_int_equal(run_program("muster-ckpt", "status %s", stage), 0);
+    says("no drainer");
+    says("step 30");
+    says("staged");
+    assert_int_equal(run_program("muster-ckptd", "--once %s", stage), 0);
+    says("step 30 (a): committed");
     world_expect(&world, node.topology, node.target, 30);
-    assert_int_equal(run("muster-ckpt", "status --json %s", stage), 0);
-    assert_non_null(strstr(output, "\"state\": \"committed\""));
+    assert_int_equal(run_program("muster-ckpt", "status --json %s", stage), 0);
+    says("\"state\": \"committed\"");
     assert_non_null(strstr(output, node.target));
     node_destroy(&node);
 }
@@ -132,24 +102,24 @@ static void a_target_that_is_none(void **state)
     setup(&node, &world, 1, false);
     stage = ckpt_stage_directory(node.stage);
     memcpy(before, node.target, sizeof before);
-    spew(join(file, node.target, "file"), "x", 1);
+    write_file(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
-    assert_int_equal(run("muster-ckptd", "-q --once %s", stage), 75);
+    assert_int_equal(run_program("muster-ckptd", "-q --once %s", stage), 75);
     line = strchr(output, '\n');
     assert_true(line && line[1] == '\0'); /* one line, with what is left, where and why */
-    assert_non_null(strstr(output, stage));
-    assert_non_null(strstr(output, ": 1 save (step 30), "));
-    assert_non_null(strstr(output, "Not a directory"));
-    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
-    assert_non_null(strstr(output, "staged"));
-    assert_non_null(strstr(output, "Not a directory"));
+    says(stage);
+    says(": 1 save (step 30), ");
+    says("Not a directory");
+    assert_int_equal(run_program("muster-ckpt", "status %s", stage), 0);
+    says("staged");
+    says("Not a directory");
     /* With a time it goes on trying. */
-    assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.5 %s", stage), 75);
-    assert_non_null(strstr(output, "is tried again: "));
+    assert_int_equal(run_program("muster-ckptd", "-q --once --seconds 0.5 %s", stage), 75);
+    says("is tried again: ");
     assert_int_equal(unlink(file), 0);
     assert_int_equal(mkdir(file, 0777), 0);
-    assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
+    assert_int_equal(run_program("muster-ckptd", "--once %s", stage), 0);
     world_expect(&world, node.topology, file, 30);
     scratch_destroy(file);
     memcpy(node.target, before, sizeof before);
@@ -177,7 +147,7 @@ static void stopped_and_killed(void **state)
     node_stage(&node, 30, "a");
     child = start("1", stage);
     wait_drained(&node, true);
-    assert_int_equal(run("muster-ckptd", "--once %s", stage), 0); /* a second one has nothing to do */
+    assert_int_equal(run_program("muster-ckptd", "--once %s", stage), 0); /* a second one has nothing to do */
     assert_false(node_wait(&node, 0));
     kill(child, SIGTERM);
     status = child_wait(child);
@@ -187,8 +157,8 @@ static void stopped_and_killed(void **state)
     wait_drained(&node, true);
     child_kill(child);
     wait_drained(&node, false);
-    assert_int_equal(run("muster-ckptd", "-q --once --cap 0.5 --seconds 0.2 %s", stage), 75);
-    assert_int_equal(run("muster-ckptd", "--once %s", stage), 0);
+    assert_int_equal(run_program("muster-ckptd", "-q --once --cap 0.5 --seconds 0.2 %s", stage), 75);
+    assert_int_equal(run_program("muster-ckptd", "--once %s", stage), 0);
     world_expect(&world, node.topology, node.target, 30);
     node_destroy(&node);
 }
@@ -208,16 +178,16 @@ static void what_other_nodes_did(void **state)
     node_open(&node, "1", 2, false);
     node_open(&other, "2", 2, false);
     node_stage(&node, 30, "a");
-    assert_int_equal(run("muster-ckptd", "-q --once --idle 0.3 %s", ckpt_stage_directory(node.stage)), 76);
-    assert_non_null(strstr(output, "step 30 (a): failed: other nodes' shards are missing"));
+    assert_int_equal(run_program("muster-ckptd", "-q --once --idle 0.3 %s", ckpt_stage_directory(node.stage)), 76);
+    says("step 30 (a): failed: other nodes' shards are missing");
     assert_true(node_wait(&node, 0));
     node_stage(&node, 31, "b");
     node_stage(&other, 31, "b");
     assert_int_equal(ckpt_stage_lend(other.stage, &staged, &err), 0);
     ((unsigned char *)(uintptr_t)staged.data)[staged.bytes - 1] ^= 4;
-    assert_int_equal(run("muster-ckptd", "-q --once %s", ckpt_stage_directory(other.stage)), 74);
-    assert_int_equal(run("muster-ckptd", "-q --once %s", ckpt_stage_directory(node.stage)), 76);
-    assert_non_null(strstr(output, "step 31 (b): failed: given up by another node: "));
+    assert_int_equal(run_program("muster-ckptd", "-q --once %s", ckpt_stage_directory(other.stage)), 74);
+    assert_int_equal(run_program("muster-ckptd", "-q --once %s", ckpt_stage_directory(node.stage)), 76);
+    says("step 31 (b): failed: given up by another node: ");
     ckpt_stage_destroy(other.stage);
     node_destroy(&node);
 }
@@ -229,7 +199,7 @@ static void drain_until_run_ends(struct node *node, const char *meanwhile)
     char command[2048];
     FILE *pipe;
 
-    snprintf(command, sizeof command, "%s --child=%d %s 2>&1", program("muster-ckptd"), (int)getpid(),
+    snprintf(command, sizeof command, "%s --child=%d %s 2>&1", built_program("muster-ckptd"), (int)getpid(),
              ckpt_stage_directory(node->stage));
     pipe = popen(command, "r");
     assert_non_null(pipe);
@@ -250,7 +220,7 @@ static void a_run_ends(void **state)
 
     setup(&node, &world, 1, false);
     memcpy(before, node.target, sizeof before);
-    spew(join(file, node.target, "file"), "x", 1);
+    write_file(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
     drain_until_run_ends(&node, "sleep 0.5");
@@ -269,7 +239,7 @@ static void a_run_ends_and_all_is_tried_once_more(void **state)
     char command[2048], file[512];
 
     setup(&node, &world, 1, false);
-    spew(join(file, node.target, "file"), "x", 1);
+    write_file(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
     /* The pauses are 0.25, 0.5, 1 and 2 s: it works again at the beginning of the last. */
@@ -294,7 +264,7 @@ static void a_run_that_has_ended(void **state)
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     ckpt_stage_destroy(node.stage);
     node.stage = NULL;
-    assert_int_equal(run("muster-ckptd", "--child=1 %s", stage), 0);
+    assert_int_equal(run_program("muster-ckptd", "--child=1 %s", stage), 0);
     world_expect(&world, node.topology, node.target, 30);
     node_destroy(&node);
 }
@@ -312,7 +282,7 @@ static void a_run_ends_and_others_have_the_rest(void **state)
     node_stage(&node, 30, "a");
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     drain_until_run_ends(&node, "sleep 0.5");
-    assert_non_null(strstr(output, "a node that still has the save commits it when they arrive"));
+    says("a node that still has the save commits it when they arrive");
     assert_int_equal(access(stage, F_OK), -1);
     node_destroy(&node);
 }
@@ -330,10 +300,10 @@ static void a_second_one_with_time_waits(void **state)
     node_stage(&node, 30, "a");
     child = start("1", stage);
     wait_drained(&node, true);
-    assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.2 %s", stage), 75);
-    assert_non_null(strstr(output, "another process still drains"));
+    assert_int_equal(run_program("muster-ckptd", "-q --once --seconds 0.2 %s", stage), 75);
+    says("another process still drains");
     kill(child, SIGTERM);
-    assert_int_equal(run("muster-ckptd", "--once --seconds 60 %s", stage), 0);
+    assert_int_equal(run_program("muster-ckptd", "--once --seconds 60 %s", stage), 0);
     assert_int_equal(WEXITSTATUS(child_wait(child)), 75);
     world_expect(&world, node.topology, node.target, 30);
     node_destroy(&node);
@@ -353,7 +323,7 @@ static void an_unknown_save_is_not_waited_for(void **state)
     good_edit(path, "\"muster\":\"", "\"later\":1,\"muster\":\"9.", false);
     node_stage(&node, 31, "c");
     assert_false(node_wait(&node, 0));
-    assert_int_equal(run("muster-ckptd", "-q --once %s", ckpt_stage_directory(node.stage)), 75);
+    assert_int_equal(run_program("muster-ckptd", "-q --once %s", ckpt_stage_directory(node.stage)), 75);
     world_expect(&world, node.topology, node.target, 31);
     assert_true(node_wait(&node, 0));
     assert_true(ckpt_stage_has(node.stage, 30));
@@ -374,12 +344,12 @@ static void drained_without_a_status(void **state)
     node_open(&node, "1", 2, false);
     stage = ckpt_stage_directory(node.stage);
     node_stage(&node, 30, "a");
-    assert_int_equal(run("muster-ckptd", "-q --once --seconds 0.5 %s", stage), 75);
-    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
-    assert_non_null(strstr(output, " drained "));
+    assert_int_equal(run_program("muster-ckptd", "-q --once --seconds 0.5 %s", stage), 75);
+    assert_int_equal(run_program("muster-ckpt", "status %s", stage), 0);
+    says(" drained ");
     assert_int_equal(unlink(join(file, stage, "status.json")), 0);
-    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
-    assert_non_null(strstr(output, " drained "));
+    assert_int_equal(run_program("muster-ckpt", "status %s", stage), 0);
+    says(" drained ");
     node_destroy(&node);
 }
 
@@ -399,9 +369,9 @@ static void the_epilog(void **state)
     assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 0);
     ckpt_stage_destroy(node.stage);
     node.stage = NULL;
-    assert_int_equal(run("muster-ckptd", "--once --seconds 30 %s", stage), 0);
-    assert_non_null(strstr(output, "step 30 (a): committed"));
-    assert_non_null(strstr(output, "step 31 (b): dropped"));
+    assert_int_equal(run_program("muster-ckptd", "--once --seconds 30 %s", stage), 0);
+    says("step 30 (a): committed");
+    says("step 31 (b): dropped");
     assert_int_equal(access(stage, F_OK), -1);
     world_expect(&world, node.topology, node.target, 30);
     node_destroy(&node);
@@ -429,23 +399,23 @@ static void another_release(void **state)
     ckpt_stage_destroy(node.stage);
     node.stage = NULL;
     for (int quiet = 0; quiet < 2; quiet++) {
-        assert_int_equal(run("muster-ckptd", "%s --once %s", quiet ? "-q" : "-j1", stage), 75);
-        assert_non_null(strstr(output, "step-00000030.b.partial is left as it is: "));
-        assert_non_null(strstr(output, "/target.json: member \"later\" is unknown"));
-        assert_non_null(strstr(output, of_stage));
+        assert_int_equal(run_program("muster-ckptd", "%s --once %s", quiet ? "-q" : "-j1", stage), 75);
+        says("step-00000030.b.partial is left as it is: ");
+        says("/target.json: member \"later\" is unknown");
+        says(of_stage);
         assert_ptr_equal(strchr(output, '\n'), output + strlen(output) - 1);
     }
-    assert_int_equal(run("muster-ckpt", "status %s", stage), 0);
-    assert_non_null(strstr(output, "step 30       unknown"));
-    assert_non_null(strstr(output, of_stage));
-    assert_int_equal(run("muster-ckpt", "verify %s", node.target), 78);
-    assert_non_null(strstr(output, versions));
-    assert_int_equal(run("muster-ckpt", "list %s", node.target), 0);
-    assert_non_null(strstr(output, "10  unknown: "));
-    assert_int_equal(run("muster-ckpt", "list --json %s", node.target), 0);
-    assert_non_null(strstr(output, "\"unknown\": \""));
-    assert_int_equal(run("muster-ckpt", "rm --force %s/step-00000010", node.target), 78);
-    assert_non_null(strstr(output, versions));
+    assert_int_equal(run_program("muster-ckpt", "status %s", stage), 0);
+    says("step 30       unknown");
+    says(of_stage);
+    assert_int_equal(run_program("muster-ckpt", "verify %s", node.target), 78);
+    says(versions);
+    assert_int_equal(run_program("muster-ckpt", "list %s", node.target), 0);
+    says("10  unknown: ");
+    assert_int_equal(run_program("muster-ckpt", "list --json %s", node.target), 0);
+    says("\"unknown\": \"");
+    assert_int_equal(run_program("muster-ckpt", "rm --force %s/step-00000010", node.target), 78);
+    says(versions);
     node_destroy(&node);
 }
 
@@ -472,7 +442,7 @@ static void who_may_read_it_is_for_who_staged_it_to_say(void **state)
         umask(masks[i]);
         node_stage(&node, 30, "a");
         umask(022);
-        assert_int_equal(run("muster-ckptd", "--once %s", ckpt_stage_directory(node.stage)), 0);
+        assert_int_equal(run_program("muster-ckptd", "--once %s", ckpt_stage_directory(node.stage)), 0);
         assert_int_equal(mode_of(node.target, "step-00000030"), 0777 & ~masks[i]);
         assert_int_equal(mode_of(node.target, "step-00000030/manifest.json"), 0666 & ~masks[i]);
         assert_int_equal(mode_of(node.target, "step-00000030/shard-00000-of-00002.safetensors"), 0666 & ~masks[i]);
@@ -490,13 +460,13 @@ static void what_is_shown_is_printable(void **state)
 
     setup(&node, &world, 2, false);
     node_stage(&node, 30, "a");
-    assert_int_equal(run("muster-ckptd", "--once %s", ckpt_stage_directory(node.stage)), 0);
+    assert_int_equal(run_program("muster-ckptd", "--once %s", ckpt_stage_directory(node.stage)), 0);
     snprintf(command, sizeof command,
              "sed -i 's/\"reason\": *\"[^\"]*\"/\"reason\": \"y\\\\u001b[31m\\\\u009b\\\\nz\"/' %s/status.json",
              ckpt_stage_directory(node.stage));
     assert_int_equal(system(command), 0);
-    assert_int_equal(run("muster-ckpt", "status %s", ckpt_stage_directory(node.stage)), 0);
-    assert_non_null(strstr(output, "y?[31m?? z"));
+    assert_int_equal(run_program("muster-ckpt", "status %s", ckpt_stage_directory(node.stage)), 0);
+    says("y?[31m?? z");
     assert_null(strchr(output, '\033'));
     node_destroy(&node);
 }

@@ -10,8 +10,8 @@
  */
 #include <limits.h>
 
-#include "tests/cmocka_test.h"
 #include "tests/unit/machines.h"
+#include "tests/unit/test_files.h"
 
 #define PROMPT "$ muster-topo node "
 
@@ -27,13 +27,12 @@ static const char *top_source(void)
 /* Runs muster-topo as the prompt's line says; what it prints from "environment of" on goes to out. */
 static void run(const char *arguments, const char *machine, FILE *out)
 {
-    const char *top = getenv("top_builddir");
     char command[3 * PATH_MAX], line[8192];
     bool reached = false;
     FILE *in;
 
-    snprintf(command, sizeof command, "'%s/muster-topo' node --profiles '%s/etc/fabric' %s '%s' 2>&1", top ? top : ".",
-             top_source(), arguments, machines_snapshot(machine));
+    snprintf(command, sizeof command, "'%s' node --profiles '%s/etc/fabric' %s '%s' 2>&1",
+             built_program("muster-topo"), top_source(), arguments, machines_snapshot(machine));
     assert_non_null(in = popen(command, "r"));
     while (fgets(line, sizeof line, in)) {
         reached = reached || strncmp(line, "environment of ", strlen("environment of ")) == 0;
@@ -68,15 +67,6 @@ static char *rebuild(const char *machine, char *expected, size_t *cases)
     return text;
 }
 
-static void write_file(const char *path, const char *text)
-{
-    FILE *out = fopen(path, "w");
-
-    assert_non_null(out);
-    fputs(text, out);
-    assert_int_equal(fclose(out), 0);
-}
-
 /* Prints the difference; false where there is one. */
 static bool is_expected(const char *machine, const char *expected, const char *text)
 {
@@ -86,11 +76,11 @@ static bool is_expected(const char *machine, const char *expected, const char *t
         return true;
     snprintf(path, sizeof path, "%s/tests/fixtures/machines/%s/environment.txt", top_source(), machine);
     if (update) {
-        write_file(path, text);
+        write_text(path, text);
         return true;
     }
     snprintf(now, sizeof now, "%s", machines_scratch("environment.txt"));
-    write_file(now, text);
+    write_text(now, text);
     snprintf(command, sizeof command, "diff -u '%s' '%s' >&2", path, now);
     assert_int_not_equal(system(command), 0);
     return false;

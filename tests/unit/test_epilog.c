@@ -9,12 +9,11 @@
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "srun-plugin/spank/epilog.h"
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 
 enum { NOBODY = 65534, JOB = 4711, TEXT = 64 * 1024 };
 
@@ -292,15 +291,6 @@ static void it_ends_before_slurmd_kills_it(void **state)
     assert_int_equal(epilog_timeout_fit(60, 62, keep_warning), 59);
     assert_non_null(strstr(warning, " of 62 s is too short for epilog_seconds=60 "));
     assert_non_null(strstr(warning, " for 59 s only; make the timeout 63 s or longer"));
-}
-
-static void write_text(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
 }
 
 static void the_timeout_is_that_of_slurm_conf(void **state)

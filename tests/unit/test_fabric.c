@@ -1,8 +1,8 @@
 /* What the shipped profiles set on which machine, and what is read beside them. */
 #include <unistd.h>
 
-#include "tests/cmocka_test.h"
 #include "tests/unit/fabric_machines.h"
+#include "tests/unit/test_files.h"
 
 /* ---- the shipped profiles ---------------------------------------------------------------------------------------- */
 
@@ -137,20 +137,6 @@ static void without_gpus_no_shipped_profile_asks_for_ethernet(void **state)
     fabric_destroy(all);
 }
 
-static char *read_shipped(const char *name)
-{
-    static char text[65536];
-    char path[1024];
-    FILE *file;
-
-    snprintf(path, sizeof path, "%s/etc/fabric/%s.cfg", getenv("top_srcdir"), name);
-    file = fopen(path, "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    return text;
-}
-
 /* Whether a list of words has the word, "slingshot" not being in "slingshot-cscs". */
 static bool lists(const char *words, const char *word)
 {
@@ -165,9 +151,13 @@ static void each_profile_matches_its_machines_and_no_others(void **state)
 {
     for (size_t p = 0; p < SHIPPED; p++) {
         struct fabric *fabric = fabric_create(NULL);
+        char name[64], *text;
         int matched = 0;
 
-        machines_add(fabric, FABRIC_SHIPPED, read_shipped(machines_shipped[p]), machines_shipped[p]);
+        snprintf(name, sizeof name, "etc/fabric/%s.cfg", machines_shipped[p]);
+        text = read_source(name);
+        machines_add(fabric, FABRIC_SHIPPED, text, machines_shipped[p]);
+        free(text);
         for (size_t i = 0; i < MACHINES; i++) {
             struct env_list *plan = machines_plan(fabric, &machines[i].facts, NULL);
 
@@ -246,20 +236,6 @@ static void finds_libraries_where_the_loader_looks(void **state)
 
 /* ---- the manual -------------------------------------------------------------------------------------------------- */
 
-static char *read_manual(void)
-{
-    static char text[32768];
-    char path[1024];
-    FILE *file;
-
-    snprintf(path, sizeof path, "%s/doc/muster-fabric.5.scd", getenv("top_srcdir"));
-    file = fopen(path, "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    return text;
-}
-
 /* The words behind "it has " or "it can be " of the error that a profile gets; each must be in bold in the manual. */
 static int expect_words(const char *profile, const char *before, const char *manual)
 {
@@ -282,7 +258,7 @@ static int expect_words(const char *profile, const char *before, const char *man
 
 static void the_manual_has_every_key(void **state)
 {
-    const char *manual = read_manual();
+    char *manual = read_source("doc/muster-fabric.5.scd");
     char bold[64];
 
     assert_int_equal(expect_words("x = 1;", "it has ", manual), 7);
@@ -297,6 +273,7 @@ static void the_manual_has_every_key(void **state)
         snprintf(bold, sizeof bold, "\n*%s*\n", machines_shipped[i]);
         assert_non_null(strstr(manual, bold));
     }
+    free(manual);
 }
 
 int main(void)

@@ -4,7 +4,7 @@
 
 #include "common/philox.h"
 #include "srun-plugin/fabric/fabric.h"
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 
 /* libconfig 1.5 loses a string that a syntax error follows; it is not ours to free. LeakSanitizer asks for this. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default")));
@@ -54,15 +54,6 @@ static void keep(const struct error *err, void *arg)
     int *count = arg;
 
     snprintf(complaints[(*count)++ % 8], sizeof complaints[0], "%s", err->text);
-}
-
-static void write_file(const char *path, const char *bytes, size_t size)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
 }
 
 #define PROFILE(name)                                                                                                  \
@@ -157,17 +148,12 @@ static void mutations_never_crash(void **state)
         .kind = NIC_ROCE, .hca = "mlx5_0:1", .netdev = "eth0", .gid_index = 3, .rate = 100, .up = true};
     static const struct fabric_facts facts = {.nodes = 2, .gpus = 1, .nics = &nic, .nic_count = 1};
     static const struct fabric_inputs inputs;
-    static char original[8192], text[8192];
-    char path[1024];
+    static char text[8192];
+    char *original = read_source("etc/fabric/roce.cfg");
     uint64_t counter = 0;
     int accepted = 0, refused = 0;
-    FILE *file;
 
-    snprintf(path, sizeof path, "%s/etc/fabric/roce.cfg", getenv("top_srcdir"));
-    file = fopen(path, "r");
-    assert_non_null(file);
-    assert_in_range(fread(original, 1, sizeof original - 1, file), 1000, sizeof original - 2);
-    fclose(file);
+    assert_in_range(strlen(original), 1000, sizeof text / 2 - 1);
     for (int round = 0; round < 2000; round++) {
         struct fabric *fabric = fabric_create(NULL);
         struct env_list plan = {0};
@@ -190,6 +176,7 @@ static void mutations_never_crash(void **state)
     }
     assert_in_range(accepted, 100, 2000);
     assert_in_range(refused, 100, 2000);
+    free(original);
 }
 
 int main(void)

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "common/text.h"
-#include "tests/cmocka_test.h"
 #include "tests/unit/hang_world.h"
+#include "tests/unit/test_files.h"
 #include "trainer/watch/hang.h"
 
 #define PATIENCE 300.0
@@ -421,13 +421,9 @@ static void collect_data(const char *path, const char *data, size_t bytes, struc
 {
     const bool published[8] = {[4] = true};
     char file[128];
-    FILE *out;
 
     snprintf(file, sizeof file, "%s/records-00004", path);
-    out = fopen(file, "w");
-    assert_non_null(out);
-    assert_int_equal(fwrite(data, 1, bytes, out), bytes);
-    assert_int_equal(fclose(out), 0);
+    write_file(file, data, bytes);
     hang_collect(path, published, ranks, 8);
 }
 

@@ -5,7 +5,7 @@
 #include "common/job.h"
 #include "common/job_data.h"
 #include "common/job_impl.h"
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 #include "tests/unit/test_job_broken.h"
 
 static const char least[] = "model = { preset = \"gpt-tiny\"; };\n"
@@ -394,7 +394,7 @@ static void examples_are_good_jobs(void **state)
 }
 
 struct manual {
-    char text[65536];
+    char *text;
     int missing;
 };
 
@@ -416,20 +416,14 @@ static void find_in_manual(const char *path, const char *type, const char *fallb
 
 static void the_manual_has_every_key_type_and_default(void **state)
 {
-    static struct manual manual;
-    char path[600];
-    FILE *file;
+    struct manual manual = {.text = read_source("doc/muster.cfg.5.scd")};
 
-    snprintf(path, sizeof path, "%s/doc/muster.cfg.5.scd", getenv("top_srcdir"));
-    file = fopen(path, "r");
-    assert_non_null(file);
-    assert_int_not_equal(fread(manual.text, 1, sizeof manual.text - 1, file), 0);
-    fclose(file);
     job_each_key(find_in_manual, &manual);
     for (int k = 0; k < job_key_count; k++)
         for (int i = 0; job_keys[k].choices && job_keys[k].choices[i]; i++)
             assert_non_null(strstr(manual.text, job_keys[k].choices[i]));
     assert_int_equal(manual.missing, 0);
+    free(manual.text);
 }
 
 static int note_variable(const char *name, const char *value, int line, void *arg, struct error *err)

@@ -3,7 +3,7 @@
 
 #include "common/job.h"
 #include "common/philox.h"
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 #include "tests/unit/test_job_broken.h"
 
 /* libconfig 1.5 loses a string that a syntax error follows; it is not ours to free. LeakSanitizer asks for this. */
@@ -122,15 +122,6 @@ static void assert_load_fails(const char *path, const char *message)
     assert_int_equal(err.code, CODE_CONFIG);
 }
 
-static void write_file(const char *path, const char *bytes, size_t size)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
-
 void unreadable_files_are_named(void **state)
 {
     char *large = calloc(1, 2 << 20);
@@ -186,17 +177,12 @@ static void mutate(char *text, uint64_t *counter)
 /* Whatever the text: accepted, or refused with a located line. Run with --enable-sanitizers it means most. */
 void mutations_never_crash(void **state)
 {
-    static char text[8192], original[4096];
-    char path[600];
+    static char text[8192];
+    char *original = read_source("etc/gpt-125m.cfg");
     uint64_t counter = 0;
     int accepted = 0, refused = 0;
-    FILE *file;
 
-    snprintf(path, sizeof path, "%s/etc/gpt-125m.cfg", getenv("top_srcdir"));
-    file = fopen(path, "r");
-    assert_non_null(file);
-    assert_int_not_equal(fread(original, 1, sizeof original - 1, file), 0);
-    fclose(file);
+    assert_in_range(strlen(original), 1000, sizeof text / 2 - 1);
     for (int round = 0; round < 2000; round++) {
         struct job job;
         struct error err = {0};
@@ -216,4 +202,5 @@ void mutations_never_crash(void **state)
     }
     assert_in_range(accepted, 100, 2000);
     assert_in_range(refused, 100, 2000);
+    free(original);
 }

@@ -107,7 +107,7 @@ static void a_sentencepiece_model_beside_an_unknown_vocabulary_is_taken(void **s
 static void json_lines_are_found_by_their_contents(void **state)
 {
     static const char *const names[] = {"a.ndjson", "a.JSONL", "part-00000", "a.txt", "b.ndjson.gz", "part.zst", "-"};
-    char command[200], output[400];
+    char command[200], expected[400];
 
     write_text("a.ndjson", "\n {\"n\": [NaN, {}], \"text\": \"one\"} \r\n{\"text\": \"two\"}\n");
     assert_int_equal(
@@ -117,14 +117,14 @@ static void json_lines_are_found_by_their_contents(void **state)
         const char *name = names[i];
 
         snprintf(command, sizeof command, "%s --out set%zu < part-00000", name, i);
-        snprintf(output, sizeof output,
+        snprintf(expected, sizeof expected,
                  "muster-data: %s" NOTICE "set%zu: 6 tokens, 2 documents; wrote set%zu.bin and set%zu.idx\n",
                  strcmp(name, "-") == 0 ? "standard input" : name, i, i, i);
-        expect(command, 0, output);
+        expect(command, 0, expected);
         snprintf(command, sizeof command, "%s --raw --out raw%zu < part-00000", name, i);
-        snprintf(output, sizeof output, "raw%zu: 5%d tokens, 1 document; wrote raw%zu.bin and raw%zu.idx\n", i,
+        snprintf(expected, sizeof expected, "raw%zu: 5%d tokens, 1 document; wrote raw%zu.bin and raw%zu.idx\n", i,
                  strcmp(name, "part.zst") == 0 ? 1 : 2, i, i);
-        expect(command, 0, output);
+        expect(command, 0, expected);
     }
     expect("a.ndjson part-00000 a.txt --out all", 0, /* one line for all */
            "muster-data: a.ndjson" NOTICE "all: 18 tokens, 6 documents; wrote all.bin and all.idx\n");
@@ -139,7 +139,7 @@ static void a_long_first_line_is_json_and_other_braces_are_text(void **state)
 {
     static const char *const texts[] = {
         "{", "{}x\n", "{\n \"text\": \"a\"\n}\n", "{\"text\": \"a\"", "[{\"text\": 1}]\n", "{ int x; }\n"};
-    char output[200];
+    char expected[200];
 
     assert_int_equal(
         system("{ printf '{\"text\": \"'; yes '\\u00e9' | head -n 60000 | tr -d '\\n'; echo '\"}'; } >long"), 0);
@@ -147,10 +147,10 @@ static void a_long_first_line_is_json_and_other_braces_are_text(void **state)
            "muster-data: long" NOTICE "long: 120000 tokens, 1 document; wrote long.bin and long.idx\n");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         write_text("text", texts[i]);
-        snprintf(output, sizeof output, "set: %zu token%s, 1 document; wrote set.bin and set.idx\n", strlen(texts[i]),
-                 i ? "s" : "");
+        snprintf(expected, sizeof expected, "set: %zu token%s, 1 document; wrote set.bin and set.idx\n",
+                 strlen(texts[i]), i ? "s" : "");
         assert_int_equal(system("rm -f set.*"), 0);
-        expect("text --out set", 0, output);
+        expect("text --out set", 0, expected);
     }
     write_text("broken.ndjson", "{\"text\": \"a\n");
     expect("broken.ndjson --out none", 65,

@@ -1,9 +1,8 @@
 /* muster-topo place, run as a user runs it: the table, the picture, the host file, and what it refuses. */
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 
 static char program[4096], directory[] = "test_muster_topo.XXXXXX";
 
@@ -12,15 +11,10 @@ static const char topology[] = "SwitchName=a Nodes=n[1,3]\nSwitchName=b Nodes=n[
 /* Everything happens in a directory of its own. */
 static int enter(void **state)
 {
-    char here[3000], *path;
-    FILE *out;
-
-    snprintf(here, sizeof here, "%s/muster-topo", getenv("top_builddir") ? getenv("top_builddir") : ".");
-    path = realpath(here, program);
-    if (!path || !mkdtemp(directory) || chdir(directory) != 0)
+    if (!realpath(built_program("muster-topo"), program) || !mkdtemp(directory) || chdir(directory) != 0)
         return -1;
-    out = fopen("tree.conf", "w");
-    return out && fputs(topology, out) >= 0 && fclose(out) == 0 ? 0 : -1;
+    write_text("tree.conf", topology);
+    return 0;
 }
 
 static int leave(void **state)
@@ -35,22 +29,11 @@ static int leave(void **state)
 /* Runs "muster-topo ARGUMENTS", expects its exit code, and returns all that it prints, to either stream. */
 static const char *run(const char *arguments, int code)
 {
-    static char text[16384];
-    char command[8192];
-    size_t size;
-    FILE *pipe;
-    int status;
+    int status = run_shell("'%s' %s", program, arguments);
 
-    snprintf(command, sizeof command, "{ '%s' %s; } 2>&1", program, arguments);
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size = fread(text, 1, sizeof text - 1, pipe);
-    text[size] = '\0';
-    status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) != code)
-        fail_msg("%s: exit %d, and not %d: %s", arguments, WEXITSTATUS(status), code, text);
-    return text;
+    if (status != code)
+        fail_msg("%s: exit %d, and not %d: %s", arguments, status, code, output);
+    return output;
 }
 
 static void the_table_is_by_switch(void **state)
@@ -81,15 +64,12 @@ static void tp_groups_that_fit_no_node_are_told(void **state)
 
 static void the_host_file_has_a_line_for_each_rank(void **state)
 {
-    char text[64] = "";
-    FILE *in;
+    char *text;
 
     run("place --nodes 'n[1-4]' --topology tree.conf --slots 2 --mesh tp=2,pp=2 --hostfile hosts", 0);
-    in = fopen("hosts", "r");
-    assert_non_null(in);
-    assert_int_equal(fread(text, 1, sizeof text - 1, in), 24);
-    fclose(in);
+    text = read_file("hosts", NULL);
     assert_string_equal(text, "n1\nn1\nn3\nn3\nn2\nn2\nn4\nn4\n");
+    free(text);
 }
 
 static int count(const char *text, const char *what)
@@ -103,16 +83,11 @@ static int count(const char *text, const char *what)
 
 static void the_picture_shows_every_switch_and_node(void **state)
 {
-    static char text[1 << 16];
-    FILE *in;
+    char *text;
     size_t size;
 
     run("place --nodes 'n[1-4],x' --topology tree.conf --slots 2 --mesh tp=1,pp=5 --svg out.svg", 0);
-    in = fopen("out.svg", "r");
-    assert_non_null(in);
-    size = fread(text, 1, sizeof text - 1, in);
-    text[size] = '\0';
-    fclose(in);
+    text = read_file("out.svg", &size);
     assert_int_equal(count(text, "<svg "), 1);
     assert_string_equal(text + size - 7, "</svg>\n");
     for (const char *const *name = (const char *const[]){"core", "a", "b", "n1", "n2", "n3", "n4", "x", NULL}; *name;
@@ -124,6 +99,7 @@ static void the_picture_shows_every_switch_and_node(void **state)
     }
     /* background, legend of 5, 5 frames, and 10 ranks in stripes: a stage on each node or two on some */
     assert_in_range(count(text, "<rect "), 1 + 5 + 5 + 5, 1 + 5 + 5 + 10);
+    free(text);
 }
 
 static void what_is_wrong_is_said(void **state)

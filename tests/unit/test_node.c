@@ -11,8 +11,8 @@
 #include "srun-plugin/node/bind.h"
 #include "srun-plugin/topo/muster_topo.h"
 #include "srun-plugin/node/sysfs.h"
-#include "tests/cmocka_test.h"
 #include "tests/unit/machines.h"
+#include "tests/unit/test_files.h"
 
 /* What `muster-topo node ROOT` prints; the caller frees it. */
 static char *describe(const char *root)
@@ -206,15 +206,6 @@ static void test_foreign_xml(void **state)
     node_destroy(node);
 }
 
-static void put(const char *path, const char *text)
-{
-    FILE *out = fopen(path, "w");
-
-    assert_non_null(out);
-    fputs(text, out);
-    assert_int_equal(fclose(out), 0);
-}
-
 static void test_broken_xml(void **state)
 {
     static const char *const texts[] = {"", "no XML\n", "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n",
@@ -228,7 +219,7 @@ static void test_broken_xml(void **state)
     assert_int_equal(err.code, CODE_IO);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         snprintf(path, sizeof path, "%s", machines_scratch("broken.xml"));
-        put(path, texts[i]);
+        write_text(path, texts[i]);
         assert_null(node_read("/", path, &err));
         assert_int_equal(err.code, CODE_DATA);
         assert_non_null(strstr(err.text, path));
@@ -270,10 +261,10 @@ static void test_broken_files(void **state)
         assert_non_null(text);
         snprintf(path, sizeof path, "%s/%.255s", dir, names[i]);
         for (size_t j = 0; j < sizeof texts / sizeof *texts; j++) {
-            put(path, texts[j]);
+            write_text(path, texts[j]);
             free(describe(dir));
         }
-        put(path, text);
+        write_text(path, text);
         free(text);
     }
 }

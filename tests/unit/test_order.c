@@ -3,6 +3,7 @@
 #include "srun-plugin/place/order.h"
 #include "plan/place.h"
 #include "tests/unit/place_switches.h"
+#include "tests/unit/test_files.h"
 
 /* Neighbours by name hang on different switches, as names tell nothing of cables. */
 static const char scattered[] = "SwitchName=s1 Nodes=n[1,3,5,7]\nSwitchName=s2 Nodes=n[2,4,6,8]\n";
@@ -23,13 +24,13 @@ static struct order *make_order(const struct job *job, const char *tasks, const 
 static struct job load(const char *parallel)
 {
     const char *path = "test_order.cfg";
-    FILE *out = fopen(path, "w");
     struct error err;
     struct job job;
+    char text[512];
 
-    assert_non_null(out);
-    fprintf(out, "model = { preset = \"gpt-tiny\"; };\nparallel = { %s };\ndata = { train = \"train\"; };\n", parallel);
-    fclose(out);
+    snprintf(text, sizeof text,
+             "model = { preset = \"gpt-tiny\"; };\nparallel = { %s };\ndata = { train = \"train\"; };\n", parallel);
+    write_text(path, text);
     if (job_load(&job, path, NULL, 0, &err) < 0)
         fail_msg("%s", err.text);
     remove(path);

@@ -5,7 +5,7 @@
 #include "plan/predict.h"
 #include "plan/rank_config.h"
 #include "plan/search.h"
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 
 static struct cluster a100;
 static struct stack ours, peer;
@@ -73,13 +73,10 @@ static void every_machine_is_read(void **state)
 static void a_missing_number_is_named(void **state)
 {
     const char *path = "test_plan.cfg";
-    FILE *file = fopen(path, "w");
     struct cluster cluster;
     struct error err;
 
-    assert_non_null(file);
-    fputs("gpu = true;\npeak_fp32 = 1e12;\nproduct = \"fast\";\n", file);
-    fclose(file);
+    write_text(path, "gpu = true;\npeak_fp32 = 1e12;\nproduct = \"fast\";\n");
     assert_int_equal(cluster_read(&cluster, path, &err), -1);
     assert_string_equal(err.text, "test_plan.cfg:3: \"product\" must be a number");
     remove(path);

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 #include "trainer/report/metrics.h"
 
 static char test_dir[64];
@@ -27,29 +27,6 @@ static inline int remove_dir(void **state)
 {
     unlink(test_file);
     return rmdir(test_dir); /* fails, and the test with it, where something was left behind */
-}
-
-static inline void write_file(const char *text, size_t length)
-{
-    FILE *file = fopen(test_file, "w");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, length, file), length);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* The whole file, ending in 0; the caller frees it. */
-static inline char *read_file(void)
-{
-    const size_t most = 1 << 20;
-    char *text = calloc(1, most + 1);
-    FILE *file = fopen(test_file, "r");
-
-    assert_non_null(text);
-    assert_non_null(file);
-    assert_true(fread(text, 1, most, file) < most);
-    fclose(file);
-    return text;
 }
 
 static inline struct metrics_step make_step(long step, int world)

@@ -197,12 +197,12 @@ static void errors_name_file_and_line(void **state)
     struct error err = {0};
 
     used += (size_t)sprintf(text + used, "{\"step\":4}\n[]\n");
-    write_file(text, used);
+    write_file(test_file, text, used);
     free(read_steps(3));
     assert_int_equal(damage.lines, 2);
     snprintf(expected, sizeof expected, "%s:4: key ", test_file);
     assert_int_equal(strncmp(damage.first.text, expected, strlen(expected)), 0);
-    write_file("[]\n", 3);
+    write_file(test_file, "[]\n", 3);
     assert_int_equal(metrics_read(test_file, &steps, &count, &damage, &err), -1);
     assert_int_equal(err.code, CODE_DATA);
     assert_string_equal(err.text, damage.first.text);
@@ -221,12 +221,12 @@ static void reader_leaves_out_a_torn_last_line(void **state)
     size_t two = format_run(text, run, 2), whole = format_run(text, run, 3);
 
     for (size_t length = two; length < whole; length++) {
-        write_file(text, length);
+        write_file(test_file, text, length);
         free(read_steps(length + 1 < whole ? 2 : 3)); /* without its newline a step is whole */
     }
-    write_file(text, whole);
+    write_file(test_file, text, whole);
     free(read_steps(3));
-    write_file("", 0);
+    write_file(test_file, "", 0);
     free(read_steps(0));
     free(run);
 }
@@ -241,7 +241,7 @@ static void check_resume(const struct metrics_step *run, long resume, size_t tor
     struct metrics_step next = make_step(resume + 1, 2), *steps;
     struct metrics_writer *writer;
 
-    write_file(text, format_run(text, run, 6) - torn);
+    write_file(test_file, text, format_run(text, run, 6) - torn);
     writer = metrics_open(test_file, resume, &damage, NULL);
     assert_non_null(writer);
     assert_int_equal(metrics_write(writer, &next, NULL), 0);
@@ -274,14 +274,14 @@ static void resume_replaces_the_file_behind_a_link_and_keeps_its_mode(void **sta
 
     run[1].sets = 2; /* lines are kept with all that they have */
     run[1].set_losses = losses;
-    write_file(text, format_run(text, run, 3));
+    write_file(test_file, text, format_run(text, run, 3));
     assert_int_equal(chmod(test_file, 0640), 0);
     assert_int_equal(stat(test_file, &before), 0);
     snprintf(link, sizeof link, "%s/link", test_dir);
     assert_int_equal(symlink(test_file, link), 0);
 
     metrics_close(metrics_open(link, 2, &damage, NULL));
-    now = read_file();
+    now = read_file(test_file, NULL);
     assert_int_equal(strlen(now), format_run(text, run, 2));
     assert_memory_equal(now, text, strlen(now));
     assert_int_equal(stat(test_file, &after), 0);
@@ -300,7 +300,7 @@ static void resume_with_nothing_to_drop_leaves_the_file_alone(void **state)
     struct metrics_step *run = make_run(3, 3, 4);
     struct stat before, after;
 
-    write_file(text, format_run(text, run, 3));
+    write_file(test_file, text, format_run(text, run, 3));
     assert_int_equal(stat(test_file, &before), 0);
     metrics_close(metrics_open(test_file, 3, &damage, NULL));
     assert_int_equal(stat(test_file, &after), 0);
@@ -311,17 +311,15 @@ static void resume_with_nothing_to_drop_leaves_the_file_alone(void **state)
 
 static void expect_kept(const char *text, size_t length)
 {
-    char expected[160];
-    FILE *file;
+    char expected[160], *kept;
+    size_t bytes;
 
     snprintf(expected, sizeof expected, "%s.damaged", test_file);
     assert_string_equal(damage.kept, expected);
-    file = fopen(damage.kept, "r");
-    assert_non_null(file);
-    for (size_t i = 0; i < length; i++)
-        assert_int_equal(getc(file), (unsigned char)text[i]);
-    assert_int_equal(getc(file), EOF);
-    fclose(file);
+    kept = read_file(damage.kept, &bytes);
+    assert_int_equal(bytes, length);
+    assert_memory_equal(kept, text, length);
+    free(kept);
     assert_int_equal(unlink(damage.kept), 0);
 }
 
@@ -355,7 +353,7 @@ static void a_damaged_line_costs_no_other(void **state)
 
             memcpy(text + used, damaged_lines[i].text, length);
             memcpy(text + used + length, rest + used, whole - used);
-            write_file(text, whole + length);
+            write_file(test_file, text, whole + length);
             metrics_close(metrics_open(test_file, 3, &damage, NULL));
             assert_true(damage.lines == (text[used] == '\n' ? 3 : 1));
             expect_kept(text, whole + length);
@@ -372,7 +370,7 @@ static void what_is_left_out_is_kept_beside_the_file(void **state)
 {
     static const char text[] = "a diary\nof mine\n";
 
-    write_file(text, strlen(text));
+    write_file(test_file, text, strlen(text));
     metrics_close(metrics_open(test_file, 1, &damage, NULL));
     assert_non_null(strstr(damage.first.text, "metrics.jsonl:1: "));
     expect_kept(text, strlen(text));
@@ -384,7 +382,7 @@ static void a_last_line_without_its_newline_is_kept(void **state)
     char text[4 * METRICS_LINE_SIZE];
     struct metrics_step *run = make_run(3, 3, 4);
 
-    write_file(text, format_run(text, run, 3) - 1);
+    write_file(test_file, text, format_run(text, run, 3) - 1);
     metrics_close(metrics_open(test_file, 3, &damage, NULL));
     free(read_steps(3));
     free(run);
@@ -396,9 +394,9 @@ static void a_later_releases_keys_are_kept(void **state)
     size_t length = (size_t)snprintf(text, sizeof text, "{\"later\":[1],%s", LINE + 1);
     char *now;
 
-    write_file(text, length);
+    write_file(test_file, text, length);
     metrics_close(metrics_open(test_file, 1, &damage, NULL));
-    now = read_file();
+    now = read_file(test_file, NULL);
     assert_string_equal(now, text);
     free(now);
 }

@@ -3,19 +3,15 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <time.h>
 
 static struct metrics_damage damage;
 
-/* Runs `muster-report ARGUMENTS`, FILE standing for the metrics file; its output and errors go to `output`. */
-static int run_program(const char *arguments, char *output, size_t size)
+/* Runs `muster-report ARGUMENTS`, FILE standing for the metrics file. */
+static void expect(int code, const char *arguments, const char *expected)
 {
-    const char *top = getenv("top_builddir");
-    char filled[512], command[1024];
-    size_t used;
-    FILE *pipe;
-    int status;
+    char filled[512];
+    int got;
 
     snprintf(filled, sizeof filled, "%s", arguments);
     for (char *at; (at = strstr(filled, "FILE"));) {
@@ -24,21 +20,7 @@ static int run_program(const char *arguments, char *output, size_t size)
         snprintf(rest, sizeof rest, "%s", at + 4);
         snprintf(at, sizeof filled - (size_t)(at - filled), "%s%s", test_file, rest);
     }
-    snprintf(command, sizeof command, "{ %s/muster-report %s\n} 2>&1", top ? top : ".", filled);
-    pipe = popen(command, "r");
-    assert_non_null(pipe);
-    used = fread(output, 1, size - 1, pipe);
-    output[used] = '\0';
-    status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static void expect(int code, const char *arguments, const char *expected)
-{
-    static char output[65536];
-    int got = run_program(arguments, output, sizeof output);
-
+    got = run_program("muster-report", "%s", filled);
     if (got != code || !strstr(output, expected))
         fail_msg("muster-report %s: exit code %d, not %d, or no \"%s\" in: %s", arguments, got, code, expected, output);
 }
@@ -49,7 +31,7 @@ static void write_run(size_t count, long until, int world)
     char *text = malloc((count + 1) * METRICS_LINE_SIZE);
 
     assert_non_null(text);
-    write_file(text, format_run(text, run, count));
+    write_file(test_file, text, format_run(text, run, count));
     free(text);
     free(run);
 }
@@ -72,10 +54,10 @@ static void bad_files_are_65_and_74(void **state)
     char link[128];
 
     expect(74, "summary FILE", "No such file");
-    write_file("", 0);
+    write_file(test_file, "", 0);
     expect(65, "summary FILE", "no step yet");
     expect(65, "plot FILE", "no step with a finite loss");
-    write_file("{}\n", 3);
+    write_file(test_file, "{}\n", 3);
     expect(65, "compare FILE FILE", "metrics.jsonl:1: key \"step\" is missing");
     expect(65, "follow FILE", "metrics.jsonl:1: key \"step\" is missing");
     write_run(3, 3, 4);
@@ -197,13 +179,13 @@ static void append_file(const char *path, const char *text, size_t length)
 /* A job resumes at step 125 with one rank: the file is written anew, and read again from its beginning. */
 static void follow_reads_a_replaced_file_again_and_tells_changes_once(void **state)
 {
-    static char text[200 * METRICS_LINE_SIZE], shown[4096];
+    static char text[200 * METRICS_LINE_SIZE];
     size_t length = format_steps(text, 1, 120, 4), half;
     char path[128], live[128], beside[128];
-    FILE *out;
+    char *shown;
 
     length += format_steps(text + length, 121, 130, 2);
-    write_file(text, length);
+    write_file(test_file, text, length);
     snprintf(path, sizeof path, "%s.out", test_file);
     snprintf(live, sizeof live, "%s.live", test_file);
     assert_int_equal(rename(test_file, live), 0);
@@ -216,7 +198,7 @@ static void follow_reads_a_replaced_file_again_and_tells_changes_once(void **sta
     expect(0, "--version >/dev/null; sleep 0.5", "");
     length = format_steps(text, 1, 120, 4);
     length += format_steps(text + length, 121, 124, 2);
-    write_file(text, length);
+    write_file(test_file, text, length);
     assert_int_equal(rename(test_file, live), 0);
     expect(0, "--version >/dev/null; until grep -q 'back at' FILE.out; do sleep 0.05; done", "");
     length = format_steps(text, 125, 140, 1);
@@ -225,16 +207,14 @@ static void follow_reads_a_replaced_file_again_and_tells_changes_once(void **sta
     expect(0, "--version >/dev/null; sleep 0.5", "");
     append_file(live, text + half, length - half);
     expect(0, "--version >/dev/null; until grep -q '140/140' FILE.out; do sleep 0.05; done", "");
-    out = fopen(path, "r");
-    assert_non_null(out);
-    shown[fread(shown, 1, sizeof shown - 1, out)] = '\0';
-    fclose(out);
+    shown = read_file(path, NULL);
     assert_string_equal(shown, "resumed at step 121 on 2 ranks (was 4)\n"
                                "130/140  loss 3.0615  6.00k tok/s  2 ranks  MFU 50.0%  ETA 0:05\n"
                                "back at step 124 (was 130): going on from a checkpoint\n"
                                "124/140  loss 3.0645  6.00k tok/s  2 ranks  MFU 50.0%  ETA 0:08\n"
                                "resumed at step 125 on 1 rank (was 2)\n"
                                "140/140  loss 3.0571  3.00k tok/s  1 rank  MFU 50.0%  ETA 0:00\n");
+    free(shown);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(unlink(live), 0);
     assert_int_equal(unlink(beside), 0);

@@ -233,7 +233,7 @@ static void no_mutation_of_a_file_crashes_anything(void **state)
     srand48(42);
     for (int i = 0; i < 1000; i++) {
         memcpy(text, original, length + 1);
-        write_file(text, mutate(text, length, sizeof text - 1));
+        write_file(test_file, text, mutate(text, length, sizeof text - 1));
         if (use_file(sink))
             good++;
         else

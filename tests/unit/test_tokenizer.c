@@ -2,7 +2,7 @@
 #include <unistd.h>
 #include <jansson.h>
 
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
@@ -30,21 +30,18 @@ static const char *file_path(const char *name)
     return path[next];
 }
 
-static const char *write_file(const char *name, const char *text)
+static const char *write_named(const char *name, const char *text)
 {
     const char *path = file_path(name);
-    FILE *file = fopen(path, "w");
 
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
-    assert_int_equal(fclose(file), 0);
+    write_text(path, text);
     return path;
 }
 
 static const char *write_json(const char *name, json_t *root)
 {
     char *text = json_dumps(root, 0);
-    const char *path = write_file(name, text);
+    const char *path = write_named(name, text);
 
     free(text);
     return path;
@@ -622,7 +619,7 @@ static void pairs_of_files_give_the_same_tokenizer(void **state)
     for (size_t i = 0; i < LENGTH(merges); i++)
         sprintf(text + strlen(text), "%s\r\n", merges[i]);
     write_json("vocab.json", vocab);
-    write_file("merges.txt", text);
+    write_named("merges.txt", text);
     tokenizer = tokenizer_open(dir, &err);
     assert_non_null(tokenizer);
     assert_int_equal(tokenizer_fingerprint(tokenizer), fingerprint);
@@ -631,14 +628,14 @@ static void pairs_of_files_give_the_same_tokenizer(void **state)
 
     json_object_set_new(vocab, "<|endoftext|>", json_integer(264));
     write_json("gpt2-vocab.json", vocab);
-    write_file("gpt2-merges.txt", "#version: 0.2\nh e\nt h\n");
+    write_named("gpt2-merges.txt", "#version: 0.2\nh e\nt h\n");
     tokenizer = tokenizer_open(file_path("gpt2-merges.txt"), &err);
     assert_non_null(tokenizer);
     assert_true(tokenizer_fingerprint(tokenizer) != fingerprint);
     assert_int_equal(tokenizer_special(tokenizer, SPECIAL_END), 264);
     expect_ids(tokenizer, "the<|endoftext|>", 0, "116 257 264");
     tokenizer_close(tokenizer);
-    write_file("tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\", \"added_tokens_decoder\": {\"264\": "
+    write_named("tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\", \"added_tokens_decoder\": {\"264\": "
                                         "{\"content\": \"<|endoftext|>\", \"lstrip\": true, \"special\": true}}}");
     tokenizer = tokenizer_open(file_path("gpt2-merges.txt"), &err);
     assert_non_null(tokenizer);
@@ -646,7 +643,7 @@ static void pairs_of_files_give_the_same_tokenizer(void **state)
     tokenizer_close(tokenizer);
     unlink(file_path("tokenizer_config.json"));
 
-    write_file("special_tokens_map.json", "{\"eos_token\": {\"content\": \"<|endoftext|>\", \"normalized\": true}}");
+    write_named("special_tokens_map.json", "{\"eos_token\": {\"content\": \"<|endoftext|>\", \"normalized\": true}}");
     tokenizer = tokenizer_open(file_path("gpt2-merges.txt"), &err);
     assert_non_null(tokenizer);
     expect_ids(tokenizer, "<|endoftext|>", 0, "264");
@@ -656,29 +653,29 @@ static void pairs_of_files_give_the_same_tokenizer(void **state)
 
     json_object_set_new(vocab, "<sep>", json_integer(265));
     write_json("gpt2-vocab.json", vocab);
-    write_file("special_tokens_map.json", "{\"additional_special_tokens\": [\"<sep>\", {\"content\": \"the\"}]}");
-    write_file("gpt2-merges.txt", "#version: 0.2\nh e\n");
+    write_named("special_tokens_map.json", "{\"additional_special_tokens\": [\"<sep>\", {\"content\": \"the\"}]}");
+    write_named("gpt2-merges.txt", "#version: 0.2\nh e\n");
     tokenizer = tokenizer_open(file_path("gpt2-merges.txt"), &err);
     assert_non_null(tokenizer);
     expect_ids(tokenizer, "a<sep>the", 0, "97 265 258");
     expect_ids(tokenizer, "the", ENCODE_ORDINARY, "116 257");
     tokenizer_close(tokenizer);
     unlink(file_path("special_tokens_map.json"));
-    write_file("added_tokens.json", "{\"<|endoftext|>\": 264, \"<x>\": 266}");
+    write_named("added_tokens.json", "{\"<|endoftext|>\": 264, \"<x>\": 266}");
     expect_refusal(file_path("gpt2-vocab.json"), "added_tokens.json: '<x>' is in none of the other files");
     unlink(file_path("added_tokens.json"));
-    write_file("gpt2-merges.txt", "#version: 0.2\nh e\nth e x\n");
+    write_named("gpt2-merges.txt", "#version: 0.2\nh e\nth e x\n");
     expect_refusal(file_path("gpt2-vocab.json"), "gpt2-merges.txt:3: not two tokens with a blank between them");
-    write_file("gpt2-merges.txt", "#version: 0.2\nh x\n");
+    write_named("gpt2-merges.txt", "#version: 0.2\nh x\n");
     expect_refusal(file_path("gpt2-vocab.json"), "gpt2-merges.txt:2: 'h' and 'x");
-    write_file("gpt2-vocab.json", "{\"a\": 1,\n}");
+    write_named("gpt2-vocab.json", "{\"a\": 1,\n}");
     expect_refusal(file_path("gpt2-vocab.json"), "gpt2-vocab.json:2:");
     unlink(file_path("merges.txt"));
     expect_refusal(dir, "merges.txt: No such file or directory");
     unlink(file_path("vocab.json"));
     expect_refusal(dir, "no tokenizer: expected tokenizer.json, *.model,");
     expect_refusal(file_path("absent"), "absent: No such file or directory");
-    expect_refusal(write_file("corpus", "x"), "corpus: not a tokenizer's file: expected");
+    expect_refusal(write_named("corpus", "x"), "corpus: not a tokenizer's file: expected");
     json_decref(vocab);
 }
 
@@ -691,7 +688,7 @@ static const char words[] =
 static void wordpiece_is_berts(void **state)
 {
     char text[300] = "the ";
-    struct tokenizer *tokenizer = tokenizer_open(write_file("vocab.txt", words), &err);
+    struct tokenizer *tokenizer = tokenizer_open(write_named("vocab.txt", words), &err);
     int32_t ids[] = {5, 6, 7, 8, 12};
     struct decode_state decode = {0};
     struct text_list decoded = {0};
@@ -718,29 +715,29 @@ static void wordpiece_is_berts(void **state)
     free(decoded.text);
     tokenizer_close(tokenizer);
 
-    write_file("tokenizer_config.json", "{\"do_lower_case\": false, \"tokenize_chinese_chars\": false}");
+    write_named("tokenizer_config.json", "{\"do_lower_case\": false, \"tokenize_chinese_chars\": false}");
     tokenizer = tokenizer_open(dir, &err);
     assert_non_null(tokenizer);
     expect_ids(tokenizer, "Caf\xc3\xa9 caf\xc3\xa9 \xe4\xb8\xad\xe6\x96\x87", 0, "13 1 1");
     tokenizer_close(tokenizer);
-    write_file("tokenizer_config.json", "{\"unk_token\": \"[PAD]\"}");
+    write_named("tokenizer_config.json", "{\"unk_token\": \"[PAD]\"}");
     tokenizer = tokenizer_open(dir, &err);
     assert_non_null(tokenizer);
     expect_ids(tokenizer, "the x", 0, "12 0");
     tokenizer_close(tokenizer);
-    write_file("tokenizer_config.json", "{\"do_basic_tokenize\": false}");
+    write_named("tokenizer_config.json", "{\"do_basic_tokenize\": false}");
     expect_refusal(dir, "tokenizer_config.json: do_basic_tokenize: false is not supported");
     unlink(file_path("tokenizer_config.json"));
-    write_file("vocab.txt", "[UNK]\na\nb\na\n");
+    write_named("vocab.txt", "[UNK]\na\nb\na\n");
     expect_refusal(dir, "vocab.txt:4: this token is also on line 2");
-    write_file("vocab.txt", "a\nb\n");
+    write_named("vocab.txt", "a\nb\n");
     expect_refusal(dir, "vocab.txt: has no [UNK]");
     unlink(file_path("vocab.txt"));
 }
 
 static void wordpiece_can_be_cut(void **state)
 {
-    struct tokenizer *tokenizer = tokenizer_open(write_file("vocab.txt", words), &err);
+    struct tokenizer *tokenizer = tokenizer_open(write_named("vocab.txt", words), &err);
 
     assert_non_null(tokenizer);
     check_cuts(tokenizer);
@@ -781,9 +778,9 @@ static void added_tokens_are_normalized_like_the_text(void **state)
 
 static void what_is_no_sentencepiece_model_is_refused(void **state)
 {
-    assert_null(tokenizer_open(write_file("x.model", "not a model"), &err));
+    assert_null(tokenizer_open(write_named("x.model", "not a model"), &err));
     assert_non_null(strstr(err.text, "x.model: "));
-    write_file("y.model", "");
+    write_named("y.model", "");
     expect_refusal(dir, "has 2 files *.model: give one of them");
     unlink(file_path("x.model"));
     unlink(file_path("y.model"));

@@ -2,7 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/cmocka_test.h"
+#include "tests/unit/test_files.h"
 #include "tokenizer/tokenizer.h"
 
 static char directory[] = "test_tokenizer_save.XXXXXX";
@@ -27,15 +27,6 @@ static int clean(void **state)
     return system(command) == 0 ? 0 : -1;
 }
 
-static void write_file(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
-    assert_int_equal(fclose(file), 0);
-}
-
 /* GPT-2's kind of vocabulary: the bytes in the alphabet of such files, and two merges. */
 static void write_pair(const char *vocab, const char *merges)
 {
@@ -52,7 +43,7 @@ static void write_pair(const char *vocab, const char *merges)
     }
     fprintf(file, "}");
     assert_int_equal(fclose(file), 0);
-    write_file(merges, "#version: 0.2\nt h\nth e\n");
+    write_text(merges, "#version: 0.2\nt h\nth e\n");
 }
 
 static uint32_t fingerprint(const char *path)
@@ -95,8 +86,8 @@ static void a_copy_is_the_same_tokenizer(void **state)
     expect_files("copy2", "merges.txt vocab.json");
     assert_int_equal(fingerprint("copy2"), fingerprint("copy"));
 
-    write_file("bert-vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n");
-    write_file("tokenizer_config.json", "{\"do_lower_case\": false}");
+    write_text("bert-vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n");
+    write_text("tokenizer_config.json", "{\"do_lower_case\": false}");
     save("bert-vocab.txt", "copy3");
     expect_files("copy3", "tokenizer_config.json vocab.txt");
     assert_int_equal(fingerprint("copy3"), fingerprint("bert-vocab.txt"));
@@ -116,9 +107,9 @@ static void another_tokenizer_is_not_replaced(void **state)
     struct stat before, after;
 
     write_pair("vocab.json", "merges.txt");
-    write_file("vocab.txt", "[UNK]\na\n##b\n");
+    write_text("vocab.txt", "[UNK]\na\n##b\n");
     assert_int_equal(mkdir("copy.tmp", 0777), 0); /* of a process that was killed */
-    write_file("copy.tmp/vocab.json", "{");
+    write_text("copy.tmp/vocab.json", "{");
     save("vocab.json", "copy");
     assert_int_equal(stat("copy", &before), 0);
     save("vocab.json", "copy");
@@ -126,7 +117,7 @@ static void another_tokenizer_is_not_replaced(void **state)
     assert_int_equal(before.st_ino, after.st_ino); /* the same: nothing was written */
     refuse("vocab.txt", "copy");
     refuse("bytes", "copy");
-    write_file("copy/vocab.txt", ""); /* a file more makes another tokenizer */
+    write_text("copy/vocab.txt", ""); /* a file more makes another tokenizer */
     refuse("vocab.json", "copy");
     expect_files("copy", "merges.txt vocab.json vocab.txt");
     assert_int_equal(tokenizer_remove("copy", &err), 0);
@@ -137,15 +128,15 @@ static void another_tokenizer_is_not_replaced(void **state)
 
 static void other_files_are_kept(void **state)
 {
-    write_file("vocab.txt", "[UNK]\na\n##b\n");
+    write_text("vocab.txt", "[UNK]\na\n##b\n");
     assert_int_equal(mkdir("copy", 0777), 0);
-    write_file("copy/notes", "mine");
+    write_text("copy/notes", "mine");
     refuse("vocab.txt", "copy");
     refuse("bytes", "copy");
     assert_int_equal(tokenizer_remove("copy", &err), -1);
     assert_string_equal(err.text, "cannot remove copy/: Directory not empty");
     expect_files("copy", "notes");
-    write_file("file", "");
+    write_text("file", "");
     assert_int_equal(tokenizer_save("vocab.txt", "file", &err), -1);
     assert_int_equal(err.code, CODE_IO);
     assert_int_equal(tokenizer_save("vocab.txt", "none/copy", &err), -1);
@@ -166,9 +157,9 @@ static void all_files_that_belong_to_it_are_copied(void **state)
                "README.md other/x.jinja; do echo $name >$name; done"),
         0);
     write_pair("hf/vocab.json", "hf/merges.txt");
-    write_file("hf/spiece.model", "a model");
-    write_file("hf/vocab.txt", "[UNK]\na\n##b\n");
-    write_file("hf/tokenizer.json", "{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}");
+    write_text("hf/spiece.model", "a model");
+    write_text("hf/vocab.txt", "[UNK]\na\n##b\n");
+    write_text("hf/tokenizer.json", "{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}");
     save("hf", "copy");
     assert_int_equal(system("cd hf && rm -r README.md model.safetensors other && diff -r . ../copy"), 0);
     save("copy", "copy/"); /* the same: nothing is written */
@@ -187,7 +178,7 @@ static void a_pair_beside_an_unknown_vocabulary_is_taken(void **state)
 
     assert_int_equal(mkdir("hf", 0777), 0);
     write_pair("hf/vocab.json", "hf/merges.txt");
-    write_file("hf/tokenizer.json", "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {\"th\": 256, \"\\u0120\": 32}}, "
+    write_text("hf/tokenizer.json", "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {\"th\": 256, \"\\u0120\": 32}}, "
                                     "\"added_tokens\": [{\"content\": \"<|endoftext|>\", \"id\": 258}]}");
     tokenizer = tokenizer_open("hf", &err);
     if (!tokenizer)
