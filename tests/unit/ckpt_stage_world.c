@@ -47,6 +47,22 @@ void node_open(struct node *node, const char *job, int staged, bool first)
         fail_msg("%s", err.text);
 }
 
+void node_begin(struct node *node, struct world *world, uint64_t *seed, int shards, bool large)
+{
+    node_create(node, world, seed, shards, large);
+    node_open(node, "1", 2, false);
+}
+
+void node_begin_pair(struct node *node, struct node *other, struct world *world, uint64_t *seed, bool large)
+{
+    node_create(node, world, seed, 2, large);
+    node->stride = 2;
+    *other = *node;
+    other->first = 1;
+    node_open(node, "1", 2, false);
+    node_open(other, "2", 2, false);
+}
+
 void node_stage(struct node *node, uint64_t step, const char *attempt)
 {
     struct error err;

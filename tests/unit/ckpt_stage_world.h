@@ -29,6 +29,12 @@ void node_destroy(struct node *node);
 /* Opens the stage `job` in node->root; `first`: for a new run. */
 void node_open(struct node *node, const char *job, int staged, bool first);
 
+/* node_create, and node_open of job "1" with room for two saves. */
+void node_begin(struct node *node, struct world *world, uint64_t *seed, int shards, bool large);
+
+/* Two nodes with a shard each, opened as jobs "1" and "2"; node_destroy(node) is for both, but for other->stage. */
+void node_begin_pair(struct node *node, struct node *other, struct world *world, uint64_t *seed, bool large);
+
 /* Stage all of the node's shards. Fails the test unless that succeeds. */
 void node_stage(struct node *node, uint64_t step, const char *attempt);
 

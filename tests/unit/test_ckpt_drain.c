@@ -51,8 +51,7 @@ static void killed_at_any_moment(void **state)
     struct node node;
     int kills = 0, hit = 0;
 
-    node_create(&node, &world, &seed, 3, true);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 3, true);
     for (uint64_t step = 1; kills < 50; step++) {
         node_stage(&node, step, "a");
         for (int k = 0; k < 5; k++, kills++) {
@@ -80,8 +79,7 @@ static void stops_when_asked(void **state)
     struct node node;
     struct error err;
 
-    node_create(&node, &world, &seed, 2, false);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 2, false);
     node_stage(&node, 1, "a");
     assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &options, &err), CKPT_DRAIN_LEFT);
     assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
@@ -98,8 +96,7 @@ static void a_second_one_is_told(void **state)
     struct error err;
     pid_t child;
 
-    node_create(&node, &world, &seed, 1, false);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, false);
     child = node_start_drain(&node, &options);
     while (!ckpt_stage_has_drainer(node.stage))
         pause_us(1000);
@@ -146,6 +143,54 @@ static bool has_left(const char *target, const char *suffix)
     return system(command) == 0;
 }
 
+/* Stages step 1, and starts a drainer that copies so many bytes a second; returns when it has begun. */
+static pid_t stage_and_start_drain(struct node *node, uint64_t cap)
+{
+    pid_t child;
+
+    node_stage(node, 1, "a");
+    child = node_start_drain(node, &(struct ckpt_drain_options){.cap = cap});
+    while (!has_left(node->target, ".partial"))
+        pause_us(1000);
+    return child;
+}
+
+/* The same for one of two nodes, whose shard must be durable; its part of the manifest is then `part`. */
+static pid_t stage_and_drain_part(struct node *node, char part[600])
+{
+    pid_t child;
+
+    node_stage(node, 1, "a");
+    child = node_start_drain(node, &(struct ckpt_drain_options){0});
+    join(part, node->target, "step-00000001.a.partial/shard-00000-of-00002.json");
+    while (access(part, F_OK) < 0)
+        pause_us(1000);
+    return child;
+}
+
+/* The trouble of a save, which must come within 20 seconds. */
+static void expect_trouble(const struct node *node, const char *reason)
+{
+    struct ckpt_save_status trouble = {0};
+
+    for (int tries = 0; !ckpt_stage_find_trouble(node->stage, &trouble) && tries < 2000; tries++)
+        pause_us(10000);
+    assert_non_null(strstr(trouble.reason, reason));
+}
+
+/* Ends a test whose child mounts a file system: it exits with 77 where it may not. */
+static void end_with_child(struct node *node, pid_t child)
+{
+    int status = child_wait(child);
+
+    node_destroy(node);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        print_message("# this user may not mount a file system\n");
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
 static char last_line[2048];
 
 static void keep_line(const char *line, bool failure, void *arg)
@@ -186,12 +231,7 @@ static void one_node_cannot_write(void **state)
     struct ckpt_save_status news;
 
     signal(SIGXFSZ, SIG_IGN);
-    node_create(&node, &world, &seed, 2, true);
-    other = node;
-    node.stride = other.stride = 2;
-    other.first = 1;
-    node_open(&node, "1", 2, false);
-    node_open(&other, "2", 2, false);
+    node_begin_pair(&node, &other, &world, &seed, true);
     node_stage(&node, 1, "a");
     node_stage(&other, 1, "a");
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -213,7 +253,6 @@ static void one_node_cannot_write(void **state)
     node_destroy(&node);
 }
 
-/* Both saves of a stage fail and a third save is due: the oldest makes room for it, and says what for. */
 /* A run marks its only save to make room for a newer one, and is killed before that one is staged. */
 static void a_dead_run_replaces_nothing(void **state)
 {
@@ -261,6 +300,7 @@ static void the_next_run_marks_anew(void **state)
     node_destroy(&node);
 }
 
+/* Both saves of a stage fail and a third save is due: the oldest makes room for it, and says what for. */
 static void a_newer_save_replaces(void **state)
 {
     struct ckpt_drain_options options = {0};
@@ -334,19 +374,14 @@ static void a_newer_one_supersedes_at_once(void **state)
  * meanwhile. */
 static void the_one_at_work_is_kept(void **state)
 {
-    struct ckpt_drain_options options = {.cap = (uint64_t)1 << 20};
     struct ckpt_save_status oldest;
     struct world world;
     struct node node;
     struct error err;
     pid_t child;
 
-    node_create(&node, &world, &seed, 1, true);
-    node_open(&node, "1", 2, false);
-    node_stage(&node, 1, "a");
-    child = node_start_drain(&node, &options);
-    while (!has_left(node.target, ".partial"))
-        pause_us(1000);
+    node_begin(&node, &world, &seed, 1, true);
+    child = stage_and_start_drain(&node, (uint64_t)1 << 20);
     node_stage(&node, 2, "b");
     for (uint64_t step = 2; step >= 1; step--) { /* first the one that waits */
         while (!ckpt_stage_find_oldest(node.stage, 9, false, true, &oldest) || oldest.step != step)
@@ -372,8 +407,7 @@ static void the_drainers_child_is_lost(void **state)
     struct world world;
     struct node node;
 
-    node_create(&node, &world, &seed, 1, true);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, true);
     for (uint64_t step = 1; step <= 2; step++) {
         pid_t drainer = node_start_drain(&node, &options);
         char command[512];
@@ -403,14 +437,13 @@ static void count_line(const char *line, bool failure, void *arg)
 /* One save fails for a reason of its own, others are committed meanwhile: one line says so, and none that it works. */
 static void each_save_has_its_own_trouble(void **state)
 {
-    struct ckpt_drain_options options = {.once = true, .seconds = 3, .log = count_line};
+    struct ckpt_drain_options options = {.once = true, .seconds = 1.5, .log = count_line};
     struct world world;
     struct node node;
     struct error err;
     char path[600];
 
-    node_create(&node, &world, &seed, 1, false);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, false);
     assert_int_equal(mkdir(join(path, node.target, "step-00000001"), 0777), 0);
     write_file(join(path, node.target, "step-00000001/manifest.json"), "{", 1);
     node_stage(&node, 1, "a");
@@ -431,7 +464,6 @@ static void the_disk_is_full(void **state)
     struct world world;
     struct node node;
     pid_t child;
-    int status;
 
     node_create(&node, &world, &seed, 2, true);
     child = fork();
@@ -456,14 +488,7 @@ static void the_disk_is_full(void **state)
         world_expect(&world, node.topology, node.target, 1);
         _exit(0);
     }
-    status = child_wait(child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-        node_destroy(&node);
-        print_message("# this user may not mount a file system\n");
-        skip();
-    }
-    assert_int_equal(status, 0);
-    node_destroy(&node);
+    end_with_child(&node, child);
 }
 
 /*
@@ -472,8 +497,6 @@ static void the_disk_is_full(void **state)
  */
 static void the_directory_vanishes(void **state)
 {
-    static volatile sig_atomic_t stop;
-    struct ckpt_drain_options options = {.cap = (uint64_t)8 << 20, .stop = &stop};
     struct world world;
     struct node node;
     char inside[512], away[520];
@@ -485,10 +508,7 @@ static void the_directory_vanishes(void **state)
     strcpy(node.target, inside);
     assert_int_equal(mkdir(inside, 0777), 0);
     node_open(&node, "1", 2, false);
-    node_stage(&node, 1, "a");
-    child = node_start_drain(&node, &options);
-    while (!has_left(node.target, ".partial"))
-        pause_us(1000);
+    child = stage_and_start_drain(&node, (uint64_t)8 << 20);
     child_kill(child);
     assert_int_equal(rename(inside, away), 0);
     expect_left(&node, "step 1");
@@ -510,18 +530,13 @@ static void the_directory_vanishes(void **state)
 /* The mount point is there, and what was begun in it is not: nothing is begun anew beneath. */
 static void the_mount_is_missing(void **state)
 {
-    struct ckpt_drain_options options = {.cap = (uint64_t)8 << 20};
     struct world world;
     struct node node;
     char away[300];
     pid_t child;
 
-    node_create(&node, &world, &seed, 1, true);
-    node_open(&node, "1", 2, false);
-    node_stage(&node, 1, "a");
-    child = node_start_drain(&node, &options);
-    while (!has_left(node.target, ".partial"))
-        pause_us(1000);
+    node_begin(&node, &world, &seed, 1, true);
+    child = stage_and_start_drain(&node, (uint64_t)8 << 20);
     child_kill(child);
     snprintf(away, sizeof away, "%s.away", node.target);
     assert_int_equal(rename(node.target, away), 0);
@@ -542,7 +557,6 @@ static void the_mount_is_missing(void **state)
 static void the_attempt_is_lost(void **state)
 {
     static const char *const reasons[] = {"has been removed", "shard-00000-of-00002.json"};
-    struct ckpt_drain_options options = {0};
     struct ckpt_save_status trouble;
     struct ckpt_save_status news;
     struct world world;
@@ -551,17 +565,8 @@ static void the_attempt_is_lost(void **state)
     pid_t child;
 
     for (int damaged = 0; damaged < 2; damaged++) {
-        node_create(&node, &world, &seed, 2, false);
-        other = node;
-        node.stride = other.stride = 2;
-        other.first = 1;
-        node_open(&node, "1", 2, false);
-        node_open(&other, "2", 2, false);
-        node_stage(&node, 1, "a");
-        child = node_start_drain(&node, &options);
-        join(part, node.target, "step-00000001.a.partial/shard-00000-of-00002.json");
-        while (access(part, F_OK) < 0)
-            pause_us(1000);
+        node_begin_pair(&node, &other, &world, &seed, false);
+        child = stage_and_drain_part(&node, part);
         if (damaged) {
             write_file(part, "{", 1);
             node_stage(&other, 1, "a");
@@ -584,8 +589,6 @@ static void the_attempt_is_lost(void **state)
 /* Another directory has the checkpoint directory's name, a mount point perhaps: that says nothing about the attempt. */
 static void another_directory_is_there(void **state)
 {
-    struct ckpt_drain_options options = {0};
-    struct ckpt_save_status trouble = {0};
     struct world world;
     struct node node;
     char away[300], part[600];
@@ -594,17 +597,11 @@ static void another_directory_is_there(void **state)
     node_create(&node, &world, &seed, 2, false);
     node.stride = 2;
     node_open(&node, "1", 2, false);
-    node_stage(&node, 1, "a");
-    child = node_start_drain(&node, &options);
-    join(part, node.target, "step-00000001.a.partial/shard-00000-of-00002.json");
-    while (access(part, F_OK) < 0)
-        pause_us(1000);
+    child = stage_and_drain_part(&node, part);
     snprintf(away, sizeof away, "%s.away", node.target);
     assert_int_equal(rename(node.target, away), 0);
     assert_int_equal(mkdir(node.target, 0777), 0);
-    for (int tries = 0; !ckpt_stage_find_trouble(node.stage, &trouble) && tries < 2000; tries++)
-        pause_us(10000);
-    assert_non_null(strstr(trouble.reason, "has been removed"));
+    expect_trouble(&node, "has been removed");
     assert_false(node_wait(&node, 8));
     child_kill(child);
     assert_int_equal(rmdir(node.target), 0); /* it is empty */
@@ -618,24 +615,13 @@ static void another_directory_is_there(void **state)
  */
 static void the_commit_cannot_be_seen(void **state)
 {
-    struct ckpt_drain_options options = {0};
-    struct ckpt_save_status trouble = {0};
     struct world world;
     struct node node, other;
     char manifest[600], hidden[600];
     pid_t child;
 
-    node_create(&node, &world, &seed, 2, false);
-    other = node;
-    node.stride = other.stride = 2;
-    other.first = 1;
-    node_open(&node, "1", 2, false);
-    node_open(&other, "2", 2, false);
-    node_stage(&node, 1, "a");
-    child = node_start_drain(&node, &options);
-    join(manifest, node.target, "step-00000001.a.partial/shard-00000-of-00002.json");
-    while (access(manifest, F_OK) < 0)
-        pause_us(1000);
+    node_begin_pair(&node, &other, &world, &seed, false);
+    child = stage_and_drain_part(&node, manifest);
     assert_int_equal(kill(child, SIGSTOP), 0);
     node_stage(&other, 1, "a");
     assert_int_equal(node_drain(&other), CKPT_DRAIN_DONE);
@@ -643,9 +629,7 @@ static void the_commit_cannot_be_seen(void **state)
     join(hidden, node.target, "manifest.json");
     assert_int_equal(rename(manifest, hidden), 0);
     assert_int_equal(kill(child, SIGCONT), 0);
-    for (int tries = 0; !ckpt_stage_find_trouble(node.stage, &trouble) && tries < 2000; tries++)
-        pause_us(10000);
-    assert_non_null(strstr(trouble.reason, "/step-00000001/manifest.json cannot be found"));
+    expect_trouble(&node, "/step-00000001/manifest.json cannot be found");
     assert_false(node_wait(&node, 8));
     assert_int_equal(rename(hidden, manifest), 0);
     expect_committed(&node);
@@ -680,8 +664,7 @@ static void a_damaged_checkpoint_is_in_the_way(void **state)
     struct node node;
     char path[512];
 
-    node_create(&node, &world, &seed, 1, false);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, false);
     node_stage(&node, 1, "a");
     assert_int_equal(mkdir(join(path, node.target, "step-00000001"), 0777), 0);
     write_file(join(path, node.target, "step-00000001/manifest.json"), "{", 1);
@@ -701,8 +684,7 @@ static void a_bit_flips_in_memory(void **state)
     struct node node;
     struct error err;
 
-    node_create(&node, &world, &seed, 1, true);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, true);
     node_stage(&node, 1, "a");
     assert_int_equal(ckpt_stage_lend(node.stage, &staged, &err), 0);
     ((unsigned char *)(uintptr_t)staged.data)[staged.bytes / 2] ^= 4;
@@ -741,7 +723,6 @@ static void a_page_cannot_be_read(void **state)
     struct world world;
     struct node node;
     pid_t child;
-    int status;
 
     node_create(&node, &world, &seed, 1, true);
     child = fork();
@@ -770,14 +751,7 @@ static void a_page_cannot_be_read(void **state)
         world_expect(&world, node.topology, node.target, 2);
         _exit(0);
     }
-    status = child_wait(child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-        node_destroy(&node);
-        print_message("# this user may not mount a file system\n");
-        skip();
-    }
-    assert_int_equal(status, 0);
-    node_destroy(&node);
+    end_with_child(&node, child);
 }
 
 /*
@@ -794,8 +768,7 @@ static void a_slow_target(void **state)
     size_t count;
     pid_t child;
 
-    node_create(&node, &world, &seed, 1, true);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, true);
     child = node_start_drain(&node, &options);
     for (uint64_t step = 1; step <= 24; step++) {
         node_stage(&node, step, "a");

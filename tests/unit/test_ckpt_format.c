@@ -225,8 +225,7 @@ static void what_died_while_it_was_made_goes(void **state)
     struct world world;
     struct node node;
 
-    node_create(&node, &world, &seed, 2, false);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 2, false);
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     shell("mkdir '%s/" SAVE_NAME "'", stage);
     ckpt_stage_destroy(node.stage);

@@ -142,12 +142,7 @@ static void other_nodes_are_not_waited_for(void **state)
     struct world world;
     struct node node, other;
 
-    node_create(&node, &world, &seed, 2, false);
-    other = node;
-    node.stride = other.stride = 2;
-    other.first = 1;
-    node_open(&node, "1", 2, false);
-    node_open(&other, "2", 2, false);
+    node_begin_pair(&node, &other, &world, &seed, false);
     node_stage(&node, 30, "a");
     node_stage(&other, 30, "a");
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));

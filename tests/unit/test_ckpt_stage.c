@@ -22,8 +22,7 @@ static void drained_is_what_would_be_written(void **state)
         struct error err;
         char straight[256];
 
-        node_create(&node, &world, &seed, 1 + round % 5, round % 4 == 0);
-        node_open(&node, "1", 2, false);
+        node_begin(&node, &world, &seed, 1 + round % 5, round % 4 == 0);
         node_stage(&node, 10, "a.1");
         assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
         assert_int_equal(node_news(&node).state, CKPT_COMMITTED);
@@ -67,8 +66,7 @@ static void memory_is_used_again(void **state)
     struct node node;
     struct error err;
 
-    node_create(&node, &world, &seed, 1, true);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, true);
     save = world_save(&world, node.topology, 0, node.target, 1, "x");
     assert_int_equal(ckpt_stage_reserve(node.stage, &save, &err), 0);
     for (uint64_t step = 1; step <= 6; step++) {
@@ -107,8 +105,7 @@ static void no_room(void **state)
     struct error err;
 
     signal(SIGXFSZ, SIG_IGN);
-    node_create(&node, &world, &seed, 1, true);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, true);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small.rlim_max = before.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
@@ -132,8 +129,7 @@ static void nobody_drains(void **state)
     struct node node;
     struct error err;
 
-    node_create(&node, &world, &seed, 1, false);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, false);
     node_stage(&node, 1, "a");
     node_stage(&node, 2, "b");
     save = world_save(&world, node.topology, 0, node.target, 3, "c");
@@ -200,8 +196,7 @@ static void a_restarted_job_adopts(void **state)
     size_t count;
     char marker[512];
 
-    node_create(&node, &world, &seed, 3, false);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 3, false);
     node_stage(&node, 5, "old.1");
     save = world_save(&world, node.topology, 1, node.target, 6, "old.2");
     assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 0);
@@ -248,8 +243,7 @@ static void what_no_run_uses_is_removed(void **state)
     char path[512];
     pid_t child;
 
-    node_create(&node, &world, &seed, 3, false);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 3, false);
     snprintf(path, sizeof path, "%s", ckpt_stage_directory(node.stage));
     node_stage(&node, 5, "a");
     child = node_start_drain(&node, &options);
@@ -261,17 +255,6 @@ static void what_no_run_uses_is_removed(void **state)
     assert_int_equal(access(path, F_OK), -1);
     world_expect(&world, node.topology, node.target, 5);
     node_destroy(&node);
-}
-
-/* Two nodes of a shard each, to be opened as jobs "1" and "2". */
-static void create_pair(struct node *node, struct node *other, struct world *world, bool large)
-{
-    node_create(node, world, &seed, 2, large);
-    node->stride = 2;
-    *other = *node;
-    other->first = 1;
-    node_open(node, "1", 2, false);
-    node_open(other, "2", 2, false);
 }
 
 /* Room on `node` for the copy of the other's shard, and in it what arrived. */
@@ -305,7 +288,7 @@ static void drain_partner(const struct ckpt_drain_options *options)
     struct error err;
     unsigned char *room;
 
-    create_pair(&node, &lost, &world, true);
+    node_begin_pair(&node, &lost, &world, &seed, true);
     node_stage(&node, 7, "a");
     node_stage(&lost, 7, "a");
     room = receive_copy(&node, &lost, 7, &staged);
@@ -339,7 +322,7 @@ static void a_partners_copy_comes_too_late(void **state)
     struct ckpt_staged_shard staged;
     struct error err;
 
-    create_pair(&node, &other, &world, false);
+    node_begin_pair(&node, &other, &world, &seed, false);
     for (uint64_t step = 1; step <= 4; step++) {
         node_stage(&node, step, "a");
         node_stage(&other, step, "a");
@@ -369,7 +352,7 @@ static void a_partners_copy_is_of_a_committed_save(void **state)
     struct ckpt_staged_shard staged;
     struct error err;
 
-    create_pair(&node, &other, &world, false);
+    node_begin_pair(&node, &other, &world, &seed, false);
     node_stage(&node, 1, "a");
     node_stage(&other, 1, "a");
     receive_copy(&node, &other, 1, &staged);
@@ -394,7 +377,7 @@ static void a_partners_copy_is_damaged(void **state)
     struct error err;
     unsigned char *room;
 
-    create_pair(&node, &other, &world, false);
+    node_begin_pair(&node, &other, &world, &seed, false);
     node_stage(&node, 1, "a");
     node_stage(&other, 1, "a");
     room = receive_copy(&node, &other, 1, &staged);

@@ -27,12 +27,6 @@ static pid_t start(const char *cap, const char *stage)
     return child;
 }
 
-static void setup(struct node *node, struct world *world, int shards, bool large)
-{
-    node_create(node, world, &seed, shards, large);
-    node_open(node, "1", 2, false);
-}
-
 static void command_lines(void **state)
 {
     char mine[] = "/tmp/muster-mine.XXXXXX";
@@ -73,7 +67,7 @@ static void once(void **state)
     struct node node;
     const char *stage;
 
-    setup(&node, &world, 3, false);
+    node_begin(&node, &world, &seed, 3, false);
     stage = ckpt_stage_directory(node.stage);
     drainer_without_a_save(stage);
     node_stage(&node, 30, "a");
@@ -99,7 +93,7 @@ static void a_target_that_is_none(void **state)
     const char *stage;
     char *line;
 
-    setup(&node, &world, 1, false);
+    node_begin(&node, &world, &seed, 1, false);
     stage = ckpt_stage_directory(node.stage);
     memcpy(before, node.target, sizeof before);
     write_file(join(file, node.target, "file"), "x", 1);
@@ -142,7 +136,7 @@ static void stopped_and_killed(void **state)
     pid_t child;
     int status;
 
-    setup(&node, &world, 2, true);
+    node_begin(&node, &world, &seed, 2, true);
     stage = ckpt_stage_directory(node.stage);
     node_stage(&node, 30, "a");
     child = start("1", stage);
@@ -171,12 +165,7 @@ static void what_other_nodes_did(void **state)
     struct node node, other;
     struct error err;
 
-    node_create(&node, &world, &seed, 2, false);
-    other = node;
-    node.stride = other.stride = 2;
-    other.first = 1;
-    node_open(&node, "1", 2, false);
-    node_open(&other, "2", 2, false);
+    node_begin_pair(&node, &other, &world, &seed, false);
     node_stage(&node, 30, "a");
     assert_int_equal(run_program("muster-ckptd", "-q --once --idle 0.3 %s", ckpt_stage_directory(node.stage)), 76);
     says("step 30 (a): failed: other nodes' shards are missing");
@@ -218,7 +207,7 @@ static void a_run_ends(void **state)
     char file[512], before[256];
     const char *line;
 
-    setup(&node, &world, 1, false);
+    node_begin(&node, &world, &seed, 1, false);
     memcpy(before, node.target, sizeof before);
     write_file(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
@@ -238,7 +227,7 @@ static void a_run_ends_and_all_is_tried_once_more(void **state)
     struct node node;
     char command[2048], file[512];
 
-    setup(&node, &world, 1, false);
+    node_begin(&node, &world, &seed, 1, false);
     write_file(join(file, node.target, "file"), "x", 1);
     strcpy(node.target, file);
     node_stage(&node, 30, "a");
@@ -259,7 +248,7 @@ static void a_run_that_has_ended(void **state)
     struct node node;
     char stage[512];
 
-    setup(&node, &world, 1, false);
+    node_begin(&node, &world, &seed, 1, false);
     node_stage(&node, 30, "a");
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     ckpt_stage_destroy(node.stage);
@@ -295,7 +284,7 @@ static void a_second_one_with_time_waits(void **state)
     const char *stage;
     pid_t child;
 
-    setup(&node, &world, 2, true);
+    node_begin(&node, &world, &seed, 2, true);
     stage = ckpt_stage_directory(node.stage);
     node_stage(&node, 30, "a");
     child = start("1", stage);
@@ -317,7 +306,7 @@ static void an_unknown_save_is_not_waited_for(void **state)
     struct node node;
     char path[1024];
 
-    setup(&node, &world, 1, false);
+    node_begin(&node, &world, &seed, 1, false);
     node_stage(&node, 30, "b");
     snprintf(path, sizeof path, "%s/step-00000030.b.partial/target.json", ckpt_stage_directory(node.stage));
     good_edit(path, "\"muster\":\"", "\"later\":1,\"muster\":\"9.", false);
@@ -362,7 +351,7 @@ static void the_epilog(void **state)
     struct error err;
     char stage[512];
 
-    setup(&node, &world, 2, false);
+    node_begin(&node, &world, &seed, 2, false);
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     node_stage(&node, 30, "a");
     save = world_save(&world, node.topology, 0, node.target, 31, "b");
@@ -388,7 +377,7 @@ static void another_release(void **state)
     struct node node;
     char stage[512], path[1024];
 
-    setup(&node, &world, 2, false);
+    node_begin(&node, &world, &seed, 2, false);
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     world_write(&world, node.topology, node.target, 10, "a");
     snprintf(path, sizeof path, "%s/step-00000010/manifest.json", node.target);
@@ -438,7 +427,7 @@ static void who_may_read_it_is_for_who_staged_it_to_say(void **state)
         struct world world;
         struct node node;
 
-        setup(&node, &world, 2, false);
+        node_begin(&node, &world, &seed, 2, false);
         umask(masks[i]);
         node_stage(&node, 30, "a");
         umask(022);
@@ -458,7 +447,7 @@ static void what_is_shown_is_printable(void **state)
     struct node node;
     char command[2048];
 
-    setup(&node, &world, 2, false);
+    node_begin(&node, &world, &seed, 2, false);
     node_stage(&node, 30, "a");
     assert_int_equal(run_program("muster-ckptd", "--once %s", ckpt_stage_directory(node.stage)), 0);
     snprintf(command, sizeof command,

@@ -48,9 +48,8 @@ static void beside_is_as_at_once(void **state)
 
     trainer = pthread_self();
     signal(SIGUSR1, interrupt);
-    node_create(&node, &world, &seed, 1, true);
-    node_open(&node, "1", 2, false);
-    for (uint64_t step = 1; step <= 10; step++) {
+    node_begin(&node, &world, &seed, 1, true);
+    for (uint64_t step = 1; step <= 6; step++) {
         start(&own, &node, step, "a", step % 3 != 0);
         if (step % 3 == 0)
             assert_true(atomic_load(&own.copied));
@@ -73,8 +72,7 @@ static void waiting_is_enough(void **state)
     struct node node;
     struct error err;
 
-    node_create(&node, &world, &seed, 1, false);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, false);
     for (uint64_t step = 1; step <= 2; step++) {
         start(&own, &node, step, "a", true);
         assert_int_equal(shard_save_wait(&own, &err), 0);
@@ -94,8 +92,7 @@ static void failures_are_told(void **state)
     struct error err = {0};
 
     signal(SIGXFSZ, SIG_IGN);
-    node_create(&node, &world, &seed, 1, true);
-    node_open(&node, "1", 2, false);
+    node_begin(&node, &world, &seed, 1, true);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small.rlim_max = before.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
