@@ -247,14 +247,3 @@ void machines_expect(const struct env_list *plan, const char *name, const char *
     assert_string_equal(variable->value, value);
     assert_string_equal(variable->source, source);
 }
-
-/* An environment: "NAME=value" strings, ended by NULL. */
-bool machines_look_up(const char *name, char *value, size_t size, void *arg)
-{
-    size_t length = strlen(name);
-
-    for (char *const *word = arg; *word; word++)
-        if (strncmp(*word, name, length) == 0 && (*word)[length] == '=')
-            return snprintf(value, size, "%s", *word + length + 1) >= 0;
-    return false;
-}

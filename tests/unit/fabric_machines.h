@@ -2,6 +2,9 @@
 #ifndef MUSTER_TESTS_FABRIC_MACHINES_H
 #define MUSTER_TESTS_FABRIC_MACHINES_H
 
+#include <stdio.h>
+#include <string.h>
+
 #include "srun-plugin/fabric/fabric.h"
 
 #define NICS(list) .nics = (list), .nic_count = sizeof(list) / sizeof(list)[0]
@@ -38,6 +41,14 @@ const struct env_variable *machines_find(const struct env_list *plan, const char
 void machines_expect(const struct env_list *plan, const char *name, const char *value, const char *source);
 
 /* An env_lookup; arg is an environment: "NAME=value" strings, ended by NULL. */
-bool machines_look_up(const char *name, char *value, size_t size, void *arg);
+static inline bool machines_look_up(const char *name, char *value, size_t size, void *arg)
+{
+    size_t length = strlen(name);
+
+    for (char *const *word = arg; *word; word++)
+        if (strncmp(*word, name, length) == 0 && (*word)[length] == '=')
+            return snprintf(value, size, "%s", *word + length + 1) >= 0;
+    return false;
+}
 
 #endif

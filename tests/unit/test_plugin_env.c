@@ -2,17 +2,7 @@
 #include "config.h"
 #include "srun-plugin/spank/rank_plan.h"
 #include "tests/cmocka_test.h"
-
-/* An environment: "NAME=value" strings, ended by NULL. */
-static bool look_up(const char *name, char *value, size_t size, void *arg)
-{
-    size_t length = strlen(name);
-
-    for (const char *const *word = arg; *word; word++)
-        if (strncmp(*word, name, length) == 0 && (*word)[length] == '=')
-            return snprintf(value, size, "%s", *word + length + 1) >= 0;
-    return false;
-}
+#include "tests/unit/fabric_machines.h"
 
 static struct env_list made;
 
@@ -21,7 +11,7 @@ static void plan(const struct task *task, const char **environment)
     struct env_reader reader;
 
     env_list_clear(&made);
-    env_reader_open(&reader, look_up, environment);
+    env_reader_open(&reader, machines_look_up, environment);
     assert_true(env_plan(task, &reader, &made));
     assert_true(env_plan_record(task, &reader, &made));
     assert_string_equal(made.variables[made.count - 1].name, "MUSTER_SET");

@@ -2,20 +2,10 @@
 #include "srun-plugin/spank/rank_plan.h"
 #include "srun-plugin/spank/report.h"
 #include "tests/cmocka_test.h"
+#include "tests/unit/fabric_machines.h"
 #include "tests/unit/machines.h"
 
 static struct node_view view;
-
-/* An environment: "NAME=value" strings, ended by NULL. */
-static bool look_up(const char *name, char *value, size_t size, void *arg)
-{
-    size_t length = strlen(name);
-
-    for (const char *const *word = arg; *word; word++)
-        if (strncmp(*word, name, length) == 0 && (*word)[length] == '=')
-            return snprintf(value, size, "%s", *word + length + 1) >= 0;
-    return false;
-}
 
 static const char *const nothing[] = {NULL};
 static struct step_plan step = {.step_known = true};
@@ -38,7 +28,7 @@ static struct rank_request ask_on(const char *machine, unsigned local_rank)
         .view = &view,
         .affinity_known = true,
         .job_nodes = 2,
-        .environment = look_up,
+        .environment = machines_look_up,
         .environment_arg = (void *)(uintptr_t)nothing,
     };
 
