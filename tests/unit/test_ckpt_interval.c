@@ -39,16 +39,8 @@ static void mark(const struct ckpt_tensor *tensor, const struct ckpt_piece *piec
 {
     for (int i = 0; i < MOST; i++)
         where[i] = -1;
-    for (uint64_t i = 0; i < piece->count; i++) {
-        uint64_t index = piece->first + i, stride = 1, place = 0;
-
-        for (int d = tensor->ndim - 1; d >= 0; d--) {
-            place += (piece->start[d] + index % piece->shape[d]) * stride;
-            index /= piece->shape[d];
-            stride *= tensor->shape[d];
-        }
-        where[place] = (long)i;
-    }
+    for (uint64_t i = 0; i < piece->count; i++)
+        where[world_place(tensor, piece, i)] = (long)i;
 }
 
 static void overlaps_are_those_of_marks(void **state)

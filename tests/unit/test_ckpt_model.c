@@ -54,19 +54,6 @@ float model_value(uint32_t tensor, size_t kind, uint64_t place)
     return ((float)(x >> 40) - 0x1p23f) * 0x1p-23f;
 }
 
-/* Element i of the piece, as its place in the row-major order of the tensor. */
-static uint64_t place_of(const struct ckpt_tensor *tensor, const struct ckpt_piece *piece, uint64_t i)
-{
-    uint64_t index = piece->first + i, stride = 1, place = 0;
-
-    for (int d = tensor->ndim - 1; d >= 0; d--) {
-        place += (piece->start[d] + index % piece->shape[d]) * stride;
-        index /= piece->shape[d];
-        stride *= tensor->shape[d];
-    }
-    return place;
-}
-
 static int fill(void *arg, const struct ckpt_tensor *tensors, size_t ntensors, size_t kind,
                 const struct ckpt_piece *pieces, size_t npieces, float *to, struct error *err)
 {
@@ -75,7 +62,7 @@ static int fill(void *arg, const struct ckpt_tensor *tensors, size_t ntensors, s
     (void)err;
     for (size_t p = 0; p < npieces; to += pieces[p++].count)
         for (uint64_t i = 0; i < pieces[p].count; i++)
-            to[i] = model_value(pieces[p].tensor, kind, place_of(&tensors[pieces[p].tensor], &pieces[p], i));
+            to[i] = model_value(pieces[p].tensor, kind, world_place(&tensors[pieces[p].tensor], &pieces[p], i));
     return 0;
 }
 
@@ -107,7 +94,7 @@ void model_write(const struct model_shape *shape, const struct mesh *mesh, int c
 bool model_is_right(const struct units *units, const struct ckpt_piece *piece, size_t kind, const float *data)
 {
     for (uint64_t i = 0; i < piece->count; i++) {
-        float value = model_value(piece->tensor, kind, place_of(&units->tensors[piece->tensor], piece, i));
+        float value = model_value(piece->tensor, kind, world_place(&units->tensors[piece->tensor], piece, i));
 
         if (memcmp(&data[i], &value, sizeof value) != 0)
             return false;

@@ -112,10 +112,8 @@ void topology_destroy(struct topology *topology, const struct world *world)
     free(topology);
 }
 
-/* Element i of the piece's run, as its place in the row-major order of the tensor. */
-static uint64_t place_of(const struct world *world, const struct ckpt_piece *piece, uint64_t i)
+uint64_t world_place(const struct ckpt_tensor *tensor, const struct ckpt_piece *piece, uint64_t i)
 {
-    const struct ckpt_tensor *tensor = &world->tensors[piece->tensor];
     uint64_t index = piece->first + i, stride = 1, place = 0;
 
     for (int d = tensor->ndim - 1; d >= 0; d--) {
@@ -148,7 +146,8 @@ static bool for_all_values(struct topology *topology, const struct world *world,
                 uint32_t *data = topology->ranks[r].data[p * world->nkinds + k];
 
                 for (uint64_t i = 0; i < piece->count; i++) {
-                    uint32_t value = value_of(world, piece->tensor, k, place_of(world, piece, i));
+                    uint64_t place = world_place(&world->tensors[piece->tensor], piece, i);
+                    uint32_t value = value_of(world, piece->tensor, k, place);
 
                     if (action == CHECK)
                         right = right && data[i] == value;

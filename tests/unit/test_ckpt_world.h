@@ -51,6 +51,9 @@ void topology_fill(struct topology *topology, const struct world *world);
 void topology_clear(struct topology *topology, const struct world *world);
 bool topology_is_right(const struct topology *topology, const struct world *world);
 
+/* Element i of the piece's run, as its place in the row-major order of the tensor. */
+uint64_t world_place(const struct ckpt_tensor *tensor, const struct ckpt_piece *piece, uint64_t i);
+
 /* The save that rank `shard` makes. */
 struct ckpt_save world_save(const struct world *world, const struct topology *topology, int shard, const char *dir,
                             uint64_t step, const char *attempt);
