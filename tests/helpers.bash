@@ -17,6 +17,23 @@ ranks() {
     timeout -k 5 "${RANKS_SECONDS:-120}" mpiexec.mpich -n "$n" "$@"
 }
 
+# outlasting: makes ./rank, with which mpiexec starts a program. Each rank stays until all have ended, since mpiexec would
+# kill or signal those that remain, and lose their codes. pids/RANK is the program's process, codes/RANK its exit code.
+outlasting() {
+    rm -rf pids codes
+    mkdir pids codes
+    cat >rank <<'SH'
+#!/bin/sh
+"$@" &
+echo $! >pids/$PMI_RANK
+wait $!
+echo $? >codes/$PMI_RANK
+until [ "$(ls codes | wc -l)" -eq "$PMI_SIZE" ]; do sleep 0.05; done
+sleep 0.3
+SH
+    chmod +x rank
+}
+
 need() {
     command -v "$1" >/dev/null || skip "$1 is not installed"
 }
@@ -70,12 +87,15 @@ claimed() { python3 -c 'import glob, json, sys; [path] = glob.glob("ckpt/owner-*
 # number: of the only claim on ckpt
 number() { basename ckpt/owner-*.json .json | tr -cd 0-9; }
 
+# steps_done N: metrics.jsonl has that many steps
+steps_done() { [ "$(cat metrics.jsonl 2>/dev/null | wc -l)" -ge "$1" ]; }
+
 # eventually SECONDS COMMAND...: run it until it succeeds, but not for longer.
 eventually() {
     local deadline=$((SECONDS + $1))
     shift
     until "$@"; do
         [ "$SECONDS" -lt "$deadline" ] || { echo "not within its time: $*"; return 1; }
-        sleep 0.1
+        sleep 0.05
     done
 }

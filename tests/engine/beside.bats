@@ -34,8 +34,6 @@ shimmed() {
     env SHIM_FAIL="$fail" LD_PRELOAD="$SHIM" "$@"
 }
 
-steps_done() { [ "$(wc -l <metrics.jsonl)" -ge "$1" ]; } 2>/dev/null
-
 # all_like_straight LEAST: every checkpoint has the bits of the same step of the run that saved straight.
 all_like_straight() {
     local step n=0
@@ -128,29 +126,19 @@ killed() {
 }
 
 @test "a rank is lost during the copies: the other ends with 76, and the incomplete save is not used" {
-    # mpiexec would kill the other rank when one has ended
-    cat >rank <<'SH'
-#!/bin/sh
-muster-train "$@" &
-echo $! >pid.$PMI_RANK
-wait $!
-echo $? >code.$PMI_RANK
-until [ -e code.0 ] && [ -e code.1 ]; do sleep 0.05; done
-sleep 0.3
-SH
-    chmod +x rank
-    shimmed mkdir:3:WAIT timeout 60 mpiexec.mpich -disable-auto-cleanup -n 2 ./rank job.cfg >log 2>&1 3>&- &
+    outlasting
+    shimmed mkdir:3:WAIT timeout 60 mpiexec.mpich -disable-auto-cleanup -n 2 ./rank muster-train job.cfg >log 2>&1 3>&- &
     background=$!
     eventually 30 test -e hit
     eventually 30 steps_done 6
-    kill -KILL "$(cat pid.1)"
-    eventually 30 test -e code.1
+    kill -KILL "$(cat pids/1)"
+    eventually 30 test -e codes/1
     touch go
-    eventually 30 test -e code.0
+    eventually 30 test -e codes/0
     wait $background || true
     background=
     cat log
-    [ "$(cat code.0)" -eq 76 ]
+    [ "$(cat codes/0)" -eq 76 ]
     ranks 2 muster-train job.cfg >log
     grep -q '^done at step 9$' log
     all_like_straight 3

@@ -2,19 +2,12 @@
 load ../helpers
 
 # together N: that many ranks; fails unless each ends with 0. The last test leaves without MPI_Finalize, as ranks do
-# after a hang: mpiexec would end or signal those still in it, lose their codes, and say so; none leaves before all have.
+# after a hang.
 together() {
     cd "$BATS_TEST_TMPDIR" || return
-    cat >rank <<'SH'
-#!/bin/sh
-"$@"
-echo $? >code.$PMI_RANK
-until [ "$(ls code.* | wc -l)" -eq "$PMI_SIZE" ]; do sleep 0.05; done
-sleep 0.3
-SH
-    chmod +x rank
+    outlasting
     ranks "$1" -disable-auto-cleanup ./rank "$BUILD/tests/engine/comm_ranks" | grep '^[0-9]* ranks agree$'
-    [ "$(cat code.* | sort -u)" = 0 ] && [ "$(ls code.* | wc -l)" -eq "$1" ]
+    [ "$(cat codes/* | sort -u)" = 0 ] && [ "$(ls codes | wc -l)" -eq "$1" ]
 }
 
 setup() {

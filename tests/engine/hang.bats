@@ -10,17 +10,6 @@ setup() {
     need mpiexec.mpich
     DIR=$BATS_TEST_TMPDIR
     tiny_job "$DIR"
-    # What mpiexec starts: it would kill the other ranks when one has ended, and all that they could still say.
-    cat >"$DIR/rank" <<'SH'
-#!/bin/sh
-muster-train "$@" &
-echo $! >pids/$PMI_RANK
-wait $!
-echo $? >codes/$PMI_RANK
-until [ "$(ls codes | wc -l)" -eq 4 ]; do sleep 0.05; done
-sleep 0.3
-SH
-    chmod +x "$DIR/rank"
     cd "$DIR" || return
 }
 
@@ -30,25 +19,12 @@ teardown() {
 
 # four_ranks ARGUMENT...: in the background, with nothing of an earlier round
 four_ranks() {
-    rm -rf pids codes hang-* metrics.jsonl log
-    mkdir pids codes
-    timeout -k 5 60 mpiexec.mpich -disable-auto-cleanup -n 4 ./rank job.cfg --set batch.steps=1000000 \
+    rm -rf hang-* metrics.jsonl log
+    outlasting
+    [ -z "${shimmed_rank:-}" ] || sed -i "2i [ \$PMI_RANK != $shimmed_rank ] || export LD_PRELOAD=$SHIM" rank
+    timeout -k 5 60 mpiexec.mpich -disable-auto-cleanup -n 4 ./rank muster-train job.cfg --set batch.steps=1000000 \
         --set report.hang_seconds=$HANG "$@" >log 2>&1 3>&- &
     mpi_pid=$!
-}
-
-# within SECONDS COMMAND...: until it succeeds, but not for longer
-within() {
-    local deadline=$((SECONDS + $1 + 1))
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$deadline" ] || { echo "not within its time: $*"; return 1; }
-        sleep 0.1
-    done
-}
-
-under_way() {
-    [ -f metrics.jsonl ] && [ "$(wc -l <metrics.jsonl)" -ge 20 ]
 }
 
 # reported [DIRECTORY]
@@ -68,7 +44,7 @@ printed() {
 named() {
     local sentence
     sentence=$(head -n 1 hang-*/hang-report.txt)
-    [[ $sentence == $1 ]] && within 10 printed && [ "$(grep -c '^---- this run hangs' log)" -eq 1 ] && return
+    [[ $sentence == $1 ]] && eventually 10 printed && [ "$(grep -c '^---- this run hangs' log)" -eq 1 ] && return
     echo "# $sentence"
     cat hang-*/hang-report.txt
     return 1
@@ -88,12 +64,12 @@ ended_with() {
     for round in $(seq "$ROUNDS"); do
         victim=$((RANDOM % 4))
         four_ranks
-        within 30 under_way
+        eventually 30 steps_done 20
         sleep "0.$((RANDOM % 10))"
         kill -STOP "$(cat pids/$victim)"
-        within $((HANG + 5)) reported
+        eventually $((HANG + 6)) reported
         named "rank $victim on * is stopped (by SIGSTOP or a debugger)*last entered *"
-        within 15 all_ended
+        eventually 15 all_ended
         ended_with 76
         wait $mpi_pid || true
     done
@@ -104,12 +80,12 @@ ended_with() {
     for round in $(seq "$ROUNDS"); do
         victim=$((RANDOM % 4))
         four_ranks --set report.hang_seconds=1000
-        within 30 under_way
+        eventually 30 steps_done 20
         sleep "0.$((RANDOM % 10))"
         kill -KILL "$(cat pids/$victim)"
-        within 15 reported
+        eventually 15 reported
         named "rank $victim on * is dead (its process is gone)*last entered *"
-        within 15 all_ended
+        eventually 15 all_ended
         ended_with 76 $victim 137
         wait $mpi_pid || true
     done
@@ -117,10 +93,9 @@ ended_with() {
 
 # blocked RANK CALL: that rank's first such call beneath $DIR/stuck never returns.
 blocked() {
-    local shim=$BUILD/tests/crash/.libs/libshim.so
-    [ -e "$shim" ] || skip "the crash tests' shim is not built"
+    SHIM=$BUILD/tests/crash/.libs/libshim.so shimmed_rank=$1
+    [ -e "$SHIM" ] || skip "the crash tests' shim is not built"
     mkdir stuck
-    sed -i "2i [ \$PMI_RANK != $1 ] || export LD_PRELOAD=$shim" rank
     export SHIM_PROGRAM=muster-train SHIM_FAIL=$2:1:WAIT SHIM_GO=$DIR/never SHIM_ROOT
     SHIM_ROOT=$(realpath stuck)
 }
@@ -128,10 +103,10 @@ blocked() {
 @test "a rank that blocks while opening the metrics is named with that operation" {
     blocked 0 open
     four_ranks --set report.metrics="$DIR/stuck/metrics.jsonl"
-    within 30 reported stuck
+    eventually 30 reported stuck
     mv stuck/hang-* .
     named "rank 0 on * is 1 collective behind, last entered *; it has been opening the metrics for *"
-    within 15 all_ended
+    eventually 15 all_ended
     ended_with 76
 }
 
@@ -139,18 +114,18 @@ blocked() {
     blocked 2 look
     mv train.* stuck
     four_ranks --set data.train="$DIR/stuck/train"
-    within 30 reported
+    eventually 30 reported
     named "rank 2 on * is * behind, last entered *; it has been opening its data for *"
-    within 15 all_ended
+    eventually 15 all_ended
     ended_with 76
 }
 
 # bats test_tags=quick
 @test "a run that is stopped while nothing hangs leaves no watchdog files" {
     four_ranks --set checkpoint.dir="$DIR/ckpt"
-    within 30 under_way
+    eventually 30 steps_done 20
     kill -TERM "$(cat pids/3)"
-    within 15 all_ended
+    eventually 15 all_ended
     ended_with 75
     run ls -d hang-* "$DIR"/ckpt/hang-*
     [ "$status" -ne 0 ]

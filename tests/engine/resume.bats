@@ -6,18 +6,8 @@ setup() {
     need mpiexec.mpich
     DIR=$BATS_TEST_TMPDIR
     tiny_job "$DIR"
-    cat >>"$DIR/job.cfg" <<CFG
-checkpoint = { dir = "$DIR/ckpt"; };
-CFG
-}
-
-# wait_steps N: until the run in the background has done N steps
-wait_steps() {
-    for _ in $(seq 600); do
-        [ -f "$DIR/metrics.jsonl" ] && [ "$(wc -l <"$DIR/metrics.jsonl")" -ge "$1" ] && return
-        sleep 0.05
-    done
-    return 1
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; };" >>"$DIR/job.cfg"
+    cd "$DIR" || return
 }
 
 newest() {
@@ -43,7 +33,7 @@ stopped_with_75() {
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=300 --set checkpoint.dir="$DIR/whole" \
         --set report.metrics="$DIR/whole.jsonl" >/dev/null
     start_ranks 2 --set batch.steps=300
-    wait_steps 20
+    eventually 30 steps_done 20
     kill -USR1 "$(pgrep -f "muster-train $DIR/job.cfg" -n)"
     stopped_with_75
     grep -q 'stopping after step .*: signal 10' "$DIR/log"
@@ -140,14 +130,14 @@ stopped_with_75() {
     for signal in TERM USR2 INT HUP; do
         rm -f "$DIR/metrics.jsonl"
         start_ranks 2 --set batch.steps=100000 --set checkpoint.dir="$DIR/$signal"
-        wait_steps 3
+        eventually 30 steps_done 3
         kill -$signal "$(pgrep -f "muster-train $DIR/job.cfg" -n)"
         stopped_with_75
         muster-ckpt verify "$DIR/$signal/$(newest "$DIR/$signal")"
     done
     rm -f "$DIR/metrics.jsonl"
     start_ranks 2 --set batch.steps=100000 --set report.kill_file="$DIR/kill.me"
-    wait_steps 3
+    eventually 30 steps_done 3
     touch "$DIR/kill.me"
     stopped_with_75
     grep -q 'stopping after step .*: the file' "$DIR/log"
@@ -176,7 +166,7 @@ handled_anywhere() {
 @test "no thread handles signals asynchronously, and a flood of signals stops the run as one does" {
     start_ranks 2 --set batch.steps=100000 --set batch.global_batch=1536 --set batch.micro_batch=64 \
         --set model.hidden=128 --set checkpoint.dir="$DIR/ckpt"
-    wait_steps 1
+    eventually 30 steps_done 1
     processes=$(pgrep -f "^muster-train $DIR/job.cfg")
     [ "$(wc -w <<<"$processes")" -eq 2 ]
     for process in $processes; do
@@ -220,7 +210,7 @@ handled_anywhere() {
 
 @test "after a kill, the steps since the last checkpoint are repeated, and the metrics have each step once" {
     start_ranks 2 --set batch.steps=400 --set checkpoint.every=10
-    wait_steps 25
+    eventually 30 steps_done 25
     pkill -KILL -f "muster-train $DIR/job.cfg"
     wait "$run_pid" || true
     ranks 2 muster-train "$DIR/job.cfg" --set batch.steps=400 >>"$DIR/log"

@@ -27,6 +27,22 @@ larger() {
     sed -i 's/hidden = 32/hidden = 256/; s/global_batch = 24/global_batch = 4/; s/micro_batch = 4/micro_batch = 2/' job.cfg
 }
 
+# train_until_staged STEP ARGUMENT...: two ranks in the background, until that step is staged
+train_until_staged() {
+    mpiexec.mpich -n 2 muster-train job.cfg "${@:2}" >log 2>&1 3>&- &
+    background=$!
+    staged() { [ "$(ls stage/*/step-000000"$1".*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
+    eventually 60 staged "$1"
+}
+
+# kill_ranks: before muster-ckptd, which they would start anew: the next run would find it at work
+kill_ranks() {
+    pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
+    kill -KILL $background || true
+    wait $background || true
+    background=
+}
+
 # bats test_tags=quick
 @test "a run leaves no stage behind, and every save is committed" {
     ranks 2 muster-train job.cfg >log
@@ -70,16 +86,9 @@ larger() {
 # bats test_tags=quick
 @test "after ranks and muster-ckptd are killed during a drain, the next run adopts the staged save" {
     larger
-    mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
-    background=$!
-    staged() { [ "$(ls stage/*/step-00000010.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
-    eventually 30 staged
-    # The ranks first: they would start a muster-ckptd anew, which the next run would find at work.
-    pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
-    kill -KILL $background || true
+    train_until_staged 10 --set checkpoint.drain_mib=2
+    kill_ranks
     pkill -KILL -f "muster-ckptd .*$DIR/stage"
-    wait $background || true
-    background=
     [ ! -e ckpt/step-00000010 ]
     ranks 2 muster-train job.cfg >log
     grep -Eq '^resumed from .* at step [1-4]0 ' log
@@ -90,15 +99,9 @@ larger() {
 
 @test "a stage of a later release is refused with 78, names both releases, and is left unchanged" {
     larger
-    mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
-    background=$!
-    staged() { [ "$(ls stage/*/step-00000010.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
-    eventually 30 staged
-    pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
-    kill -KILL $background || true
+    train_until_staged 10 --set checkpoint.drain_mib=2
+    kill_ranks
     pkill -KILL -f "muster-ckptd .*$DIR/stage"
-    wait $background || true
-    background=
     sed -i 's/"version":2,"muster":"/"version":3,"later":1,"muster":"9./' stage/*/step-00000010.*/target.json
     (cd stage && find . -type f -exec md5sum {} +) | sort >before
     status=0
@@ -157,16 +160,10 @@ larger() {
 
 @test "a stopped muster-ckptd that a killed run left is replaced by the next run" {
     larger
-    mpiexec.mpich -n 2 muster-train job.cfg --set checkpoint.drain_mib=2 >log 2>&1 3>&- &
-    background=$!
-    staged() { [ "$(ls stage/*/step-00000010.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
-    eventually 30 staged
+    train_until_staged 10 --set checkpoint.drain_mib=2
     pkill -STOP -f "muster-ckptd .*$DIR/stage"
     muster-ckpt status stage/* | grep -q ' drains it$'
-    pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
-    kill -KILL $background || true
-    wait $background || true
-    background=
+    kill_ranks
     eventually 10 eval 'muster-ckpt status stage/* | grep -Eq "drains it, without progress for [0-9]+ s$"'
     ranks 2 muster-train job.cfg >log
     cat log
@@ -254,6 +251,20 @@ saved() {
     grep -q "^checkpoint of step $1 saved in " log
 }
 
+# waits_for_target PID: that run of 30 steps ends while the checkpoint directory fails, and commits its last one later
+waits_for_target() {
+    background=$1
+    eventually 30 grep -q 'iteration       10' log
+    break_target
+    eventually 60 grep -q 'drain failed, it stays in ' log
+    sleep 2
+    kill -0 $background
+    mend_target
+    wait $background
+    background=
+    saved 30
+}
+
 # bats test_tags=quick
 @test "while the checkpoint directory is missing, only saves that do not fit into memory are lost" {
     larger
@@ -283,16 +294,7 @@ saved() {
 @test "a run that ends while the checkpoint directory fails waits for it and commits its last step" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.every=0 --set batch.steps=30 >log 2>&1 3>&- &
-    background=$!
-    eventually 30 grep -q 'iteration       10' log
-    break_target
-    eventually 60 grep -q 'drain failed, it stays in ' log
-    sleep 2
-    kill -0 $background
-    mend_target
-    wait $background
-    background=
-    saved 30
+    waits_for_target $!
     muster-ckpt verify ckpt
     [ "$(stages)" -eq 0 ]
 }
@@ -381,31 +383,16 @@ ends_with() {
     larger
     SLURM_JOB_END_TIME=$(($(date +%s) - 100)) ranks 2 muster-train job.cfg --set checkpoint.every=0 \
         --set batch.steps=30 >log 2>&1 3>&- &
-    background=$!
-    eventually 30 grep -q 'iteration       10' log
-    break_target
-    eventually 60 grep -q 'drain failed, it stays in ' log
-    sleep 2
-    kill -0 $background
-    mend_target
-    wait $background
-    background=
-    saved 30
+    waits_for_target $!
 }
 
 @test "a run whose earlier stage cannot be drained resumes from the last committed checkpoint" {
     larger
     # Step 40 is staged, and the run is killed before it is drained.
     ranks 2 muster-train job.cfg --set batch.steps=20 >log 2>&1
-    ranks 2 muster-train job.cfg --set checkpoint.every=0 --set checkpoint.drain_mib=1 >log 2>&1 3>&- &
-    background=$!
-    staged() { [ "$(ls stage/*/step-00000040.*/shard-*.json 2>/dev/null | wc -l)" -eq 2 ]; }
-    eventually 60 staged
-    pkill -KILL -P "$(pgrep -P $background | head -n 1)" || true
-    kill -KILL $background || true
+    train_until_staged 40 --set checkpoint.every=0 --set checkpoint.drain_mib=1
+    kill_ranks
     pkill -KILL -f "muster-ckptd .*$DIR/stage"
-    wait $background || true
-    background=
     rm -rf ckpt/step-00000040.*                   # what the drain has begun is not to be found
     # A later save takes longer than that to drain, and does get on.
     ranks 2 muster-train job.cfg --set checkpoint.every=0 --set checkpoint.last_seconds=2 --set checkpoint.drain_mib=6 \
