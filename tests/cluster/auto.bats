@@ -5,14 +5,7 @@
 load helpers
 
 setup_file() {
-    WHY_NOT=$(why_not)
-    export WHY_NOT
-    [ -z "$WHY_NOT" ] || return 0
-    sandbox_up 4 --plugin "$PLUGIN"
-}
-
-teardown_file() {
-    sandbox_down
+    plugin_sandbox 4
 }
 
 setup() {
@@ -46,14 +39,6 @@ teardown() {
 # submit ARGUMENT...: the job on up to 4 nodes, of which each may use 66 MiB
 submit() {
     JOB=$(sbatch --parsable --nodes=2-4 --mem=66M --cpus-per-task=1 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg "$@")
-}
-
-steps_done() {
-    [ "$(cat metrics.jsonl 2>/dev/null | wc -l)" -ge "$1" ]
-}
-
-job_is() {
-    scontrol show job "$JOB" | grep -q "$1"
 }
 
 meshes() {

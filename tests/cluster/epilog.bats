@@ -13,10 +13,6 @@ setup_file() {
     sandbox_up 2 --plugin "$PLUGIN" --site "stage=$STAGE stage_keep=24h epilog_seconds=600"
 }
 
-teardown_file() {
-    sandbox_down
-}
-
 setup() {
     skip_if "$WHY_NOT"
     unset MUSTER_JOB

@@ -4,14 +4,7 @@
 load helpers
 
 setup_file() {
-    WHY_NOT=$(why_not)
-    export WHY_NOT
-    [ -z "$WHY_NOT" ] || return 0
-    sandbox_up 3 --plugin "$PLUGIN"
-}
-
-teardown_file() {
-    sandbox_down
+    plugin_sandbox 3
 }
 
 setup() {
@@ -30,14 +23,6 @@ teardown() {
     cat "$OUT"
     scancel --user "$(id -un)"
     eventually 30 all_idle
-}
-
-steps_done() {
-    [ "$(cat metrics.jsonl 2>/dev/null | wc -l)" -ge "$1" ]
-}
-
-job_is() {
-    scontrol show job "$JOB" | grep -q "$1"
 }
 
 # pid_of RANK: of this sandbox's trainer

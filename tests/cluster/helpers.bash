@@ -60,6 +60,18 @@ sandbox_down() {
     [ -z "${SANDBOX_DIR:-}" ] || "$SANDBOX" stop --dir "$SANDBOX_DIR"
 }
 
+# plugin_sandbox NODES [ARGUMENT...]: in setup_file: a Slurm with the plugin, or WHY_NOT
+plugin_sandbox() {
+    WHY_NOT=$(why_not)
+    export WHY_NOT
+    [ -n "$WHY_NOT" ] || sandbox_up "$@" --plugin "$PLUGIN"
+}
+
+# Of all files that have no other one.
+teardown_file() {
+    sandbox_down
+}
+
 # step ARGUMENT...: srun, with a bound on its time.
 step() {
     timeout -k 5 60 srun "$@"
@@ -72,6 +84,11 @@ no_line() {
 
 all_idle() {
     ! sinfo -h -N -o %T | grep -qv '^idle$'
+}
+
+# job_is PATTERN: what scontrol shows of $JOB has it
+job_is() {
+    scontrol show job "$JOB" | grep -q "$1"
 }
 
 # state JOB: RUNNING, PENDING, ...; empty when Slurm has forgotten the job.

@@ -12,10 +12,6 @@ setup_file() {
     sandbox_up 3 --plugin "$PLUGIN"
 }
 
-teardown_file() {
-    sandbox_down
-}
-
 setup() {
     skip_if "$WHY_NOT"
     unset MUSTER_JOB

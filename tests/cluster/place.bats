@@ -5,10 +5,8 @@
 load helpers
 
 setup_file() {
-    WHY_NOT=$(why_not)
-    export WHY_NOT
+    plugin_sandbox 8 --switches 3
     [ -z "$WHY_NOT" ] || return 0
-    sandbox_up 8 --switches 3 --plugin "$PLUGIN"
     # As on a machine that others use too: who asks for nodes gets what is free, a few beneath each switch.
     printf 'SwitchName=%s\n' 's1 Nodes=n[1,4,7]' 's2 Nodes=n[2,5,8]' 's3 Nodes=n[3,6]' 's0 Switches=s[1-3]' \
         >"$SANDBOX_DIR/etc/topology.conf"
@@ -16,10 +14,6 @@ setup_file() {
     tiny_job "$BATS_FILE_TMPDIR"
     sed -i 's/parallel = .*/parallel = { zero = 1; pp = 2; };/
         s/micro_batch = 4; steps = 50/micro_batch = 1; steps = 6/' "$BATS_FILE_TMPDIR/job.cfg"
-}
-
-teardown_file() {
-    sandbox_down
 }
 
 setup() {

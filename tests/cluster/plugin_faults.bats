@@ -5,10 +5,8 @@
 load helpers
 
 setup_file() {
-    WHY_NOT=$(why_not)
-    export WHY_NOT
+    plugin_sandbox 3
     [ -z "$WHY_NOT" ] || return 0
-    sandbox_up 3 --plugin "$PLUGIN"
     cp "$SANDBOX_DIR/etc/plugstack.conf" "$BATS_FILE_TMPDIR/plugstack"
     # What asks for more than there is shall be refused, not wait for it. An epilog of more than 9 s drains the node.
     sed -i 's/^PlugStackConfig/EnforcePartLimits=ALL\nPrologEpilogTimeout=9\n&/' "$SANDBOX_DIR/etc/slurm.conf"
@@ -18,10 +16,6 @@ setup_file() {
     gcc -std=gnu17 -O1 -shared -fPIC ${MUSTER_TEST_SLURM:+-isystem "$MUSTER_TEST_SLURM/include"} \
         -o "$BATS_FILE_TMPDIR/spank_fault.so" "$TOP/tests/cluster/spank_fault.c"
     cp "$BATS_FILE_TMPDIR"/spank_{fault,mend}.so
-}
-
-teardown_file() {
-    sandbox_down
 }
 
 setup() {

@@ -5,10 +5,8 @@
 load helpers
 
 setup_file() {
-    WHY_NOT=$(why_not)
-    export WHY_NOT
+    plugin_sandbox 2
     [ -z "$WHY_NOT" ] || return 0
-    sandbox_up 2 --plugin "$PLUGIN"
     fabric_variables >"$BATS_FILE_TMPDIR/fabric"
     own_variables | cat - "$BATS_FILE_TMPDIR/fabric" >"$BATS_FILE_TMPDIR/all"
     # A network on which everything is set that any profile sets, so that every one of them could be overwritten.
@@ -20,10 +18,6 @@ setup_file() {
             "$BATS_FILE_TMPDIR/fabric"
         echo ');'
     } >"$SANDBOX_DIR/etc/fabric/all.cfg"
-}
-
-teardown_file() {
-    sandbox_down
 }
 
 setup() {

@@ -19,10 +19,6 @@ SH
     PATH=$BATS_FILE_TMPDIR/bin:$PATH sandbox_up 4 --plugin "$PLUGIN"
 }
 
-teardown_file() {
-    [ -n "$WHY_NOT" ] || sandbox_down
-}
-
 setup() {
     skip_if "$WHY_NOT"
     cd "$BATS_TEST_TMPDIR" || return

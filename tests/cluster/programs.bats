@@ -4,13 +4,7 @@
 load helpers
 
 setup_file() {
-    WHY_NOT=$(why_not)
-    export WHY_NOT
-    [ -n "$WHY_NOT" ] || sandbox_up 4 --switches 2 --plugin "$PLUGIN"
-}
-
-teardown_file() {
-    sandbox_down
+    plugin_sandbox 4 --switches 2
 }
 
 setup() {

@@ -7,10 +7,8 @@
 load helpers
 
 setup_file() {
-    WHY_NOT=$(why_not)
-    export WHY_NOT
+    plugin_sandbox 4
     [ -z "$WHY_NOT" ] || return 0
-    sandbox_up 4 --plugin "$PLUGIN"
     mkdir "$BATS_FILE_TMPDIR/bin"
     cat >"$BATS_FILE_TMPDIR/bin/muster-train" <<'SH'
 #!/bin/sh
@@ -33,10 +31,6 @@ while :; do
 done
 SH
     chmod +x "$BATS_FILE_TMPDIR/bin/muster-train"
-}
-
-teardown_file() {
-    sandbox_down
 }
 
 setup() {

@@ -4,14 +4,7 @@
 load helpers
 
 setup_file() {
-    WHY_NOT=$(why_not)
-    export WHY_NOT
-    [ -z "$WHY_NOT" ] || return 0
-    sandbox_up 3 --plugin "$PLUGIN"
-}
-
-teardown_file() {
-    sandbox_down
+    plugin_sandbox 3
 }
 
 setup() {

@@ -4,14 +4,7 @@
 load helpers
 
 setup_file() {
-    WHY_NOT=$(why_not)
-    export WHY_NOT
-    [ -z "$WHY_NOT" ] || return 0
-    sandbox_up 4 --plugin "$PLUGIN"
-}
-
-teardown_file() {
-    sandbox_down
+    plugin_sandbox 4
 }
 
 setup() {

@@ -8,10 +8,6 @@ setup_file() {
     [ -n "$WHY_NOT" ] || sandbox_up 4
 }
 
-teardown_file() {
-    sandbox_down
-}
-
 setup() {
     skip_if "$WHY_NOT"
     cd "$BATS_TEST_TMPDIR"
