@@ -22,10 +22,6 @@ setup_file() {
     mv "$DIR/metrics.jsonl" "$DIR/alone.jsonl"
 }
 
-teardown_file() {
-    sandbox_down
-}
-
 setup() {
     skip_if "$WHY_NOT"
     unset MUSTER_JOB
@@ -56,14 +52,6 @@ refuses() {
     [ "$status" -eq 64 ]
     [ "$(grep -vcE '^srun: (job [0-9]+ |error: n[12]: tasks? )' <<<"$output")" -eq 1 ]
     grep -q "^muster-train: .* started 4 ranks with .*, which .* cannot use: start them with $right\$" <<<"$output"
-}
-
-has_steps() {
-    [ "$(wc -l <metrics.jsonl 2>/dev/null || echo 0)" -ge "$1" ]
-}
-
-job_is() {
-    scontrol show job "$JOB" | grep -q "$1"
 }
 
 @test "muster-train --mpi prints the type for srun --mpi" {
@@ -135,7 +123,7 @@ job_is() {
     export PATH=$OPENMPI:$PATH
     rm -f metrics.jsonl
     JOB=$(sbatch --parsable --nodes=2 --cpus-per-task=1 --output=out "$TOP/etc/train.sbatch" job.cfg --set batch.steps=2000)
-    eventually 60 has_steps 20
+    eventually 60 steps_done 20
     scancel --signal=USR1 "$JOB"
     eventually 60 job_is 'Restarts=1'
     eventually 120 job_is 'JobState=COMPLETED'
