@@ -37,9 +37,9 @@ static inline __device__ float gelu_slope_of(float x)
  * same array, so a pack is read whole before it is written. One compiled kernel for each function of one or two packs:
  *   z = f(x) or z = f(x, y)
  */
-enum flat { GELU_SLOPE, TANH, TANH_SLOPE, SUM, SAME };
+enum flat_function { GELU_SLOPE, TANH, TANH_SLOPE, SUM, SAME };
 
-template <enum flat F> static inline __device__ float flat_value(float x, float y)
+template <enum flat_function F> static inline __device__ float flat_value(float x, float y)
 {
     if constexpr (F == GELU_SLOPE)
         return x * gelu_slope_of(y);
@@ -52,7 +52,7 @@ template <enum flat F> static inline __device__ float flat_value(float x, float 
 }
 
 /* y may be NULL for a function of x alone. */
-template <enum flat F, class Z, class X, class Y>
+template <enum flat_function F, class Z, class X, class Y>
 static __global__ void __launch_bounds__(FLAT_THREADS) flat(Z *z, const X *x, const Y *y, size_t count)
 {
     size_t first = flat_first();
@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS) flat(Z *z, const X *x, co
     pack_store(z + first, a, n);
 }
 
-template <enum flat F, class Z, class X, class Y>
+template <enum flat_function F, class Z, class X, class Y>
 static void launch_flat(struct device *dev, void *z, const void *x, const void *y, size_t count)
 {
     LAUNCH(dev, (flat<F, Z, X, Y>), flat_blocks(count), FLAT_THREADS, 0, static_cast<Z *>(z), static_cast<const X *>(x),
