@@ -18,9 +18,9 @@
  * Terms: a *tensor* is a logical, unsharded, unpadded tensor of the model ("h.0.attn.c_attn.weight"). For each tensor
  * several arrays of its shape are saved, one for each *kind*: "param", "exp_avg", "exp_avg_sq". "param" is the fp32
  * master copy. A *piece* is a run of the elements of a box of a tensor; one shard holds it. A shard file has one 1-D
- * safetensors entry for each kind, all of the same length: its pieces, one after the other. An *attempt* is the name of
- * one try to save a step; every try has its own directory. Files of an earlier try, or a process of it that is still
- * alive on some node, therefore cannot mix with a later one.
+ * safetensors entry for each kind, all of the same length: its pieces, one after the other. An *attempt* is one try to
+ * save a step, with a name and a directory of its own. Files of an earlier try, or a process of it that is still alive
+ * on some node, therefore cannot mix with a later one.
  *
  * doc/muster-checkpoint.5.scd describes the bytes. All functions return 0 or -1, or as stated, and fill *err.
  */
@@ -100,7 +100,7 @@ struct ckpt_save {
 /*
  * Write this rank's shard and its part of the manifest into <dir>/step-N.ATTEMPT.partial, checksummed from a staging
  * buffer before the write, and fsync both. Creates directories as needed, and removes other attempts at this step, and
- * attempts at steps before the newest committed one. If step N is committed already, does only what
+ * attempts at steps before it and before the newest committed one. If step N is committed already, does only what
  * ckpt_check_owner does. A failure changes no committed checkpoint; when the disk is full the error has the wanted
  * and the free bytes. A failed write or fsync is not retried: the next attempt writes new files.
  */

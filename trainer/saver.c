@@ -48,8 +48,8 @@ static struct ckpt_progress present_state(const struct engine *e)
                                   .zero = e->job->parallel.zero};
 }
 
-/* `snapshot`: of s->snapshot, whose transfer to the host this waits for; NULL: the present state. Collective.
- * destroy_shard comes also after a failure. */
+/* `snapshot`: its progress; this waits for its transfer to the host. NULL: the present state. Collective. destroy_shard
+ * comes also after a failure. */
 static int create_shard(struct engine *e, const struct ckpt_progress *snapshot, struct shard_save *own,
                         struct error *err)
 {
@@ -235,8 +235,8 @@ static int save_directly(struct saver *s, const struct ckpt_progress *snapshot, 
 /* ---- one save: begun, and ended when all ranks have copied ---- */
 
 /*
- * 0: the copy into the stage has begun, and complete_save ends it; or, without a stage, the save is committed; or the
- * stage has no room, and the save is due again: its snapshot is dropped. -1: the save has failed.
+ * 0: the copy has begun (complete_save ends it); or, without a stage, the save is committed; or there is no room: the
+ * snapshot is dropped, and the save is due again. -1: the save has failed.
  */
 static int begin_save(struct saver *s, struct error *err)
 {

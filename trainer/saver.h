@@ -51,11 +51,11 @@ struct saver *saver_create(struct run *run, struct error *err);
 int saver_reserve(struct saver *saver, bool resumed, struct error *err);
 
 /*
- * Save if a save is due, continue the save under way, and log the results of earlier ones. A save that fails is logged,
- * and a later step tries again. A save is put off while steps are skipped, because the parameters may be bad, and while
- * the stage has no room. If there is no room because checkpoint.dir cannot be written, the oldest staged save is
- * dropped (saver_impl.h describes how). -1: ranks cannot communicate, or a save failed with another code than CODE_IO
- * and CODE_DATA.
+ * Save if a save is due, continue the save under way, and log the results of earlier ones. A save that fails is logged;
+ * the next save that is due tries again. A save is put off while steps are skipped, because the parameters may be bad,
+ * and while the stage has no room. If there is no room because checkpoint.dir cannot be written, the oldest staged save
+ * is dropped (saver_impl.h describes how). -1: ranks cannot communicate, or a save failed with another code than
+ * CODE_IO and CODE_DATA.
  */
 int saver_step(struct saver *saver, struct error *err);
 
@@ -75,7 +75,7 @@ int saver_finish(struct saver *saver, bool stopping, struct error *err);
  * saver_committed does not change. */
 int saver_settle(struct saver *saver, struct error *err);
 
-/* The newest step that rank 0 knows to be in checkpoint.dir, or to resume from; UINT64_MAX: none. */
+/* The newest step that rank 0 knows to be committed, else the one that was resumed from; UINT64_MAX: none. */
 uint64_t saver_committed(const struct saver *saver);
 
 /* What is not drained stays for muster-ckptd, the epilog or the job's next run. */

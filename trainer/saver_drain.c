@@ -22,7 +22,7 @@ enum {
     NAME_SIZE = CKPT_ATTEMPT_SIZE, /* of the stage's name; what ckpt_stage_open takes */
     LINE_SIZE = 1024,
     MOST_RESTARTS = 5, /* of a muster-ckptd that ends again and again */
-    LONG_LIVED = 10,   /* seconds after the last restart, `restarts` is 0 again */
+    LONG_LIVED = 10,   /* seconds after a restart until `restarts` is 0 again */
     SILENT_SECONDS = 5,
     FULL_SECONDS = 5,       /* when the stage has been full this long, a stopping run gives up an older save. If no
                                muster-ckptd drains the stage, saves are written directly */
@@ -103,7 +103,8 @@ static double count_silent(struct saver *s)
     return ckptd->silent;
 }
 
-/* Ours, or one of an earlier run, which has the stage in its command line. */
+/* Ours, or one of an earlier run, which has the stage in its command line. While a thread copies, ckpt_stage_drainer
+ * may not be called (shard_save_copy). */
 static void kill_drainer(struct saver *s)
 {
     const char *stage = ckpt_stage_directory(s->stage);
@@ -324,7 +325,7 @@ static int share_reason(struct saver *s, bool have, const char *reason, struct e
 /* What the ranks agree on: the greatest of each. */
 enum {
     FULL,      /* the rank's stage has no room */
-    UNDRAINED, /* for long, and no muster-ckptd drains it */
+    UNDRAINED, /* full for long, without a muster-ckptd */
     DROPPING,  /* the node still has the save that was dropped last */
     OLDEST,    /* the step that the node can give up, negative */
     VOTES

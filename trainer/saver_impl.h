@@ -22,7 +22,7 @@ struct shard_save {
     bool copying; /* from shard_save_copy to shard_save_wait */
     bool threaded;
     pthread_t thread;
-    atomic_bool copied; /* shard_save_wait returns at once */
+    atomic_bool copied; /* shard_save_wait need not wait */
     struct ckpt_stage *stage;
     int result;
     struct error error;
@@ -58,7 +58,7 @@ struct saver {
     /* The save that is due or under way. has_snapshot is false while a copy is under way. */
     bool due;                /* since a step that is a multiple of checkpoint.every */
     double full_since;       /* clock_monotonic when the stage was first found full; 0: it has room */
-    uint64_t named, dropped; /* steps of saver_make_room: named by its last call, dropped last; UINT64_MAX: none */
+    uint64_t named, dropped; /* for saver_make_room: the step it named last, and dropped last; UINT64_MAX */
     bool put_off;            /* the stage is full, and that was logged */
     bool ending, stopping;   /* ending: this is the run's last save. stopping: there may also be little time */
     bool has_snapshot;       /* its copy begins after the next step */

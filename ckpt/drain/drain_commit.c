@@ -306,23 +306,22 @@ static void abandon_attempt(struct drain_turn *turn, const char *why)
 
 /* When old checkpoints cannot be removed the disk fills: logged, but only once. The next prune removes what cannot be
  * removed now. */
-static void prune_target(struct drain_turn *turn)
+static void prune_target(const struct drainer *drainer, const struct staged_save *save)
 {
-    const struct staged_save *save = &turn->save->staged.save;
-    struct drain_shared *shared = turn->drainer->shared;
+    struct drain_shared *shared = drainer->shared;
     struct error err;
 
     if (ckpt_prune(save->dir, save->keep, save->keep_every, &err) == 0 || shared->prune_failed)
         return;
     shared->prune_failed = true;
-    drainer_log(turn->drainer, true, "removing old checkpoints failed: %s", err.text);
+    drainer_log(drainer, true, "removing old checkpoints failed: %s", err.text);
 }
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------ */
 
 static int copy_missing(struct drain_turn *turn, const struct directory *from, struct error *err)
 {
-    int result = is_committed(turn, err); /* a partner's save: by another node that had those shards */
+    int result = is_committed(turn, err); /* another node with copies of its shards may have done it */
 
     if (result != 0)
         return result;
@@ -363,6 +362,7 @@ static int drain_further(struct drain_turn *turn, struct error *err)
 void drain_work(struct drain_turn *turn)
 {
     struct drain_shared *shared = turn->drainer->shared;
+    struct staged_save save = turn->save->staged.save; /* the drainer takes the record back once it has the result */
     struct error err = {0};
     int result;
     bool prunes;
@@ -377,11 +377,11 @@ void drain_work(struct drain_turn *turn)
     else if (result < 0 && is_superseded(turn))
         result = DRAIN_SUPERSEDED;
     if (result == DRAIN_COMMITTED)
-        is_superseded(turn); /* another job's step may be newer; the trainer must know */
+        is_superseded(turn); /* sets `newest`: another job's step may be newer */
     prunes = result == DRAIN_COMMITTED && had_first_shard(turn); /* one node does it */
     shared->result = (enum drain_result)result;
     shared->err = err;
     atomic_store(&shared->reported, true);
     if (write(turn->drainer->child.news, "\n", 1) == 1 && prunes) /* the drainer continues meanwhile */
-        prune_target(turn);
+        prune_target(turn->drainer, &save);
 }

@@ -10,11 +10,11 @@
 #include "ckpt/stage/stage_dir.h"
 
 /*
- * What the drainer knows of a save, from one pass to the next. Times are of clock_monotonic. It stays when the save was
- * dropped, until its attempt is abandoned.
+ * What the drainer knows of a save, from one pass to the next. Times are of clock_monotonic. That of a dropped
+ * save stays until a child has been started to abandon its attempt.
  */
 struct drain_save {
-    struct staged staged;             /* without a name when it has ended; the attempt's directory has the same */
+    struct staged staged;             /* named as the attempt's directory; "" when it has ended */
     struct ckpt_save_status status;   /* not in the child */
     bool dropped;                     /* it has ended, and its attempt is to be abandoned, for status.reason */
     double next_commit, commit_delay; /* when to try the next commit, and the delay before the one after it */
@@ -40,7 +40,7 @@ struct drain_save {
 #define DRAIN_SAVES (STAGED_MOST + 16)
 
 /*
- * What a function that works in the target returns, and a turn reports. It sets err->code of DRAIN_FAILED by this rule:
+ * What a function that works in the target returns; a child reports it. It sets err->code of DRAIN_FAILED by this rule:
  *
  *   CODE_DATA    ends the save: the staged data is damaged, the attempt is lost, or another run has committed
  *                the step or owns the directory
@@ -58,8 +58,8 @@ enum drain_result {
     DRAIN_SUPERSEDED,
 };
 
-/* Memory that the drainer shares with its child process. While a child works on a save, the child alone changes
- * what is not atomic. */
+/* Memory that the drainer shares with its child process. While a child works on a save, the drainer changes no field of
+ * it that the child uses. */
 struct drain_shared {
     struct drain_save saves[DRAIN_SAVES];
     atomic_bool stop;         /* the child is to return soon */
@@ -79,8 +79,8 @@ struct drain_child {
     int news;        /* a pipe from it: lines for the log, and an empty one when it has reported */
     char line[1400]; /* the line that is being read */
     size_t length;
-    char name[FILE_NAME_SIZE]; /* of the save whose result it has not reported; "": none */
-    bool stopped, killed;      /* by a signal, and by the drainer */
+    char name[FILE_NAME_SIZE]; /* the save whose result end_turn has yet to read; "": none */
+    bool stopped, killed;      /* by a signal; by the drainer */
     double silent;             /* seconds for which it has not run, while the drainer did */
     double looked, cpu;        /* clock_monotonic and its processor time at the last look */
 };
@@ -118,7 +118,7 @@ struct drain_turn {
     struct drain_save *save;
     bool present;                 /* it is of the present run (stage.h) */
     struct directory source;      /* in the stage */
-    struct contents own, partner; /* of it; only if `counted` */
+    struct contents own, partner; /* of `source` if `counted` */
     bool counted, copies;         /* copies of another node's shards are to be drained: that node may be lost */
     struct directory parent;      /* in the child: the checkpoint directory; closed (-1) until it is needed */
     struct directory partial;     /* in it; closed until it is needed, too */
@@ -138,8 +138,8 @@ static inline bool drain_ends(const struct error *err)
 bool drainer_must_stop(const struct drainer *drainer);
 
 /*
- * Whether it waits for a target that fails. With `once` only if `seconds` is given and `require_unused` is not: the
- * epilog calls it so for the job that has just ended.
+ * Whether it waits for a target that fails. With `once`: only if it has `seconds` and not `require_unused`, as the
+ * epilog of the job that has just ended.
  */
 bool drainer_waits(const struct drainer *drainer);
 

@@ -193,8 +193,8 @@ static void fail_drain(struct drain_turn *turn, enum ckpt_drained result, const 
 }
 
 /*
- * The run has given it up, or can complete it no more. Ends whatever the child is at: memory is free again even if the
- * target does not answer. The attempt is abandoned when it does. `why` is "" where the run reports it, or is dead.
+ * The run has given it up, or can complete it no more. Kills a child that works on it: memory is freed even if the
+ * target does not answer. A child then tries to abandon the attempt. `why` is "" where the run reports it, or is dead.
  */
 static void drop_save(struct drain_turn *turn, const char *why)
 {
@@ -235,7 +235,7 @@ bool drainer_abandon_next(struct drainer *drainer)
 /*
  * Other nodes' shards do not come. The partial checkpoint stays: when the last shard is there, a node that still has
  * the save commits it (may_commit). The first time, only logs that, and the next turn copies a partner's shards, if
- * they are here. Later saves of the present run are still watched: true. Others, and all with `once`, are left to the
+ * they are here. Then true (still watched) for the present run's saves without `once`; all others are left to
  * other nodes.
  */
 static bool wait_for_others(struct drain_turn *turn)

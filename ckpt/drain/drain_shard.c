@@ -18,7 +18,7 @@
 #include "common/clock.h"
 
 #define UNMAP_AFTER 4 /* blocks: the writer is done with one by then */
-#define TRIES       3 /* another drainer may remove our temporary file: */
+#define TRIES       3 /* if another drainer removes our temporary file */
 #define OLD_SECONDS 60
 #define ANY_AGE     (-86400) /* clocks differ */
 
@@ -191,7 +191,7 @@ static int copy_data(struct drain_turn *turn, const struct drain_source *source,
 }
 
 /*
- * Removes temporary files of killed drainers of this shard, each of which takes its room. Files younger than `age`
+ * Removes this shard's temporary files of killed drainers; each takes a shard's room. Files younger than `age`
  * seconds may be of a running drainer on another node. Returns the number of removed files.
  */
 static int remove_leftovers(const struct drain_turn *turn, const char *shard, int age)

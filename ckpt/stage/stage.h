@@ -6,7 +6,7 @@
  * training waits for; *drain*, which copies these files to the *target*, the checkpoint directory; and *commit*
  * (ckpt_commit). There are no messages: the directories hold all state. Each file has one kind of writer: R, a rank; F,
  * the node's first rank; D, the one process that drains, muster-ckptd(8) or the job's epilog (drain.h). It is renamed
- * into place when it is complete. A mark is a symbolic link to its text: it takes no memory where there is none.
+ * into place when it is complete. A mark is a symbolic link to its text: it can be made in full memory.
  *
  *   <root>/muster-<uid>-<job>/                the stage: mode 0700; one a node and job, shared by the job's ranks there
  *     users                                R  held, shared, by every process that may stage
@@ -32,15 +32,15 @@
  * The run that `run` names is *present* while a process holds `users`. Saves of other runs are left over: by a job that
  * was killed or has ended, or by an earlier run of a job that was restarted, which has the same id and so finds this
  * stage. Those that are complete are drained and committed. The others are removed, since no rank will complete them.
- * They never remove other attempts at their step, which the present run may have made. A `dropped` of a run that is not
+ * Draining them removes no other attempt at their step: it may be the present run's. A `dropped` of a run that is not
  * present has no effect: the save that it made room for may not exist. If no run is present, D drains partner's copies,
  * too, waits for nothing, and removes the stage when it is empty. So nobody need tell it that a run has ended.
  *
  * A target that fails, with any errno, is tried again (drain.h). No answer for 10 seconds is a failure too: the save
- * that D works on is then *hanging*. status.json has the reason. It also has one while this node has drained its shards
- * and those of other nodes do not arrive. The trainer acts only when the next save finds the stage full. Then the ranks
+ * that D works on is then *hanging*. status.json has the reason. It has one, too, while this node's shards are drained
+ * and other nodes' do not arrive. The trainer acts only when the next save finds the stage full. Then the ranks
  * agree on the oldest step that can go (saver_make_room), and F marks its save as dropped. D frees its memory at once,
- * and abandons the attempt when the target answers. F drops a save on each node, too, if some rank cannot stage its
+ * then tries once to abandon the attempt. F drops a save on each node, too, if some rank cannot stage its
  * shard.
  *
  * An attempt that can never be committed (the save was dropped, a node's staged data is damaged, or what was drained is
@@ -110,7 +110,7 @@ int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, s
  * Copy this rank's shard into the stage. When it returns the sources may change.
  *
  * 0: staged. 1: this node cannot stage the shard, err has the reason: max_staged saves of this rank are in memory
- * (ckpt_stage_has_room is false), the memory has too little space, or a file operation failed. The caller writes
+ * (ckpt_stage_has_room is false), the memory has too little space, or writing failed. The caller writes
  * directly to the checkpoint directory. -1: the save itself is wrong, or memory for tables is short. After 1 or -1 on
  * any rank, one rank of every node must ckpt_stage_drop the attempt; a direct write needs a new attempt's name.
  */
@@ -121,8 +121,8 @@ bool ckpt_stage_has_room(const struct ckpt_stage *stage, int shard, int shards);
 
 /*
  * The run gives up its saves of `step`; only that of `attempt` if it is not NULL. The drainer removes them, and their
- * files from the checkpoint directory. `why`: it reports them as failed, with that reason; "": they are not to be
- * reported, because the caller does. One rank a node suffices. A missing save is not a failure.
+ * files from the checkpoint directory. It reports them as failed, with the reason `why`; or not at all if that is
+ * "": then the caller does. One rank a node suffices. A missing save is not a failure.
  */
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *why, struct error *err);
 

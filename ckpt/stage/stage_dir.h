@@ -57,8 +57,8 @@ int staged_make(struct directory *staged, const struct directory *stage, const s
 
 /*
  * The saves, oldest first, malloc'ed. At most STAGED_MOST of them, so that no user can make a drainer read thousands.
- * Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. A save without a
- * target.json, which a rank of format 1 makes, or died while it did, has started = 0. `unknown` has a code other than
+ * Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. Without a
+ * target.json (a rank of format 1 makes it now, or died before) a save has started = 0. `unknown` has a code other than
  * CODE_OK if target.json cannot be read or is of an unknown format (json_fields.h), or if the directory has a name that
  * this muster does not make: such saves are left alone.
  */
@@ -87,7 +87,7 @@ struct contents {
 int staged_contents(const struct directory *staged, const char *within, struct contents *contents, struct error *err);
 
 /*
- * A mark with a text, of at least one byte: a symbolic link to that text, which takes no memory where there is none. It
+ * A mark with a text, of at least one byte: a symbolic link to that text, so that it can be made in full memory. It
  * replaces an earlier one. file_exists finds it. stage_read_mark: false if there is none.
  */
 int stage_mark(const struct directory *directory, const char *mark, const char *text, struct error *err);

@@ -208,7 +208,7 @@ static int reserve_slots(struct ckpt_stage *stage, int shard, int shards, uint64
 
 /*
  * A slot of that many bytes for the shard, reserved and mapped: one that no save uses any more, or a new one while
- * fewer than `max_staged` saves hold the shard. 0; 1 with CODE_IO when there is no room, or when so many do.
+ * fewer than `max_staged` saves hold the shard. 0; 1 with CODE_IO when there is no room, or `max_staged` do.
  */
 static int take_slot(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes, struct slot **slot,
                      struct error *err)

@@ -5,8 +5,8 @@
  * An attempt that can never be committed is *abandoned*, because the other nodes' files would fill the disk for ever:
  * <dir>/step-N.ATTEMPT.partial is renamed to step-N.ATTEMPT.abandoned, which needs no room, and emptied. It stays as a
  * *marker*, with the reason in it (the file `why`, if there is room). The processes of other nodes look for the marker
- * (stage.h). Abandoning and committing rename the same directory, so only one succeeds. The first commit of that or a
- * later step removes the markers. Messages to users call such an attempt "given up".
+ * (stage.h). Abandoning and committing rename the same directory, so only one succeeds. A commit
+ * of that step, or the prune after a later one, removes the markers. Messages to users call such an attempt "given up".
  */
 #ifndef MUSTER_CKPT_WRITE_ATTEMPT_H
 #define MUSTER_CKPT_WRITE_ATTEMPT_H
@@ -64,14 +64,14 @@ int attempt_clear(const struct directory *parent, uint64_t step, bool older, con
 int attempt_trash(const struct directory *parent, const char *name, struct error *err);
 
 /*
- * Call before a save writes. Removes earlier attempts, whose room the save may need: those at steps before the newest
- * committed step; and, if `attempt` is not NULL, those at `step` except `attempt`, which other ranks may be writing.
- * Failures are ignored.
+ * Call before a save writes. Removes earlier attempts, whose room the save may need: those before `step` and
+ * the newest committed step; and, if `attempt` is not NULL, those at `step` but `attempt` (other ranks may be writing
+ * it). Failures are ignored.
  */
 void attempt_remove_stale(const struct directory *parent, uint64_t step, const char *attempt);
 
 /*
- * In claim.c: whether the claims on the directory (struct ckpt_claim) allow to commit the attempt. 0: they do; 1: the
+ * Whether the claims on the directory (struct ckpt_claim) allow to commit the attempt. 0: they do; 1: the
  * directory belongs to a run that does not accept it, as *err says (CODE_CONFIG); -1: that is unknown.
  *
  * The name of a run's attempt ends in ".owner-N", where N is the number of the claim that it was made under. So a

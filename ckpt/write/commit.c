@@ -126,11 +126,11 @@ out:
 
 /* ---- the commit -------------------------------------------------------------------------------------------------- */
 
-/* has_*, rename_* and commit_* return 1: yes, or done; 0: not yet; -1: failed. The others return 0 or -1. */
+/* has_*, rename_* and commit_* return 1: yes, or done; 0: not yet; -1: failed. */
 
 /*
- * Whether all parts and shards exist. Every node asks this again and again, and the answer is mostly "no": a listing
- * with too few names gives it for much less than a look-up of each file would cost on a network file system.
+ * Whether all parts and shards exist. Every node asks this often, mostly for a "no". On a network file system
+ * one listing with too few names gives it for much less than a look-up of each file.
  */
 static int has_all_files(const struct directory *partial, int *shards, struct error *err)
 {
@@ -246,8 +246,8 @@ static int check_whole(const struct manifest *whole, uint64_t step, const char *
 
 /*
  * Whether an attempt is complete by its manifest. Parts are removed only when the rename to step-N is synced
- * (commit_attempt, sweep_parts). If a file system loses that rename in a power loss all the same, this finds the
- * attempt without parts. 1; 0 if there is no manifest.
+ * (commit_attempt, sweep_parts). If a power loss undoes that rename all the same, this finds the attempt by
+ * its manifest alone. 1; 0 if there is no manifest.
  */
 static int has_whole_manifest(const struct directory *partial, uint64_t step, const char *attempt, struct error *err)
 {
