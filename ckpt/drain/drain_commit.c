@@ -28,9 +28,9 @@
 
 #define LOST_SECONDS 5.0 /* a network file system may show another node's rename late */
 
-int drain_open_parent(struct drain_turn *turn, struct error *err)
+int drain_open_target(struct drain_turn *turn, struct error *err)
 {
-    return turn->parent.fd >= 0 ? 0 : directory_open(&turn->parent, NULL, turn->save->staged.save.dir, err);
+    return turn->target.fd >= 0 ? 0 : directory_open(&turn->target, NULL, turn->save->staged.save.dir, err);
 }
 
 /* ---- the commit -------------------------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ static int is_committed(struct drain_turn *turn, struct error *err)
     struct manifest *part;
     int result;
 
-    if (drain_open_parent(turn, NULL) < 0 || !step_is_committed(&turn->parent, staged->step))
+    if (drain_open_target(turn, NULL) < 0 || !step_is_committed(&turn->target, staged->step))
         return 0;
     part = read_any_part(turn);
     if (!part)
@@ -75,12 +75,12 @@ static bool is_superseded(const struct drain_turn *turn)
 {
     uint64_t *newest = &turn->drainer->shared->newest;
 
-    return turn->parent.fd >= 0 && step_newest_committed(&turn->parent, newest, NULL) > 0 &&
+    return turn->target.fd >= 0 && step_newest_committed(&turn->target, newest, NULL) > 0 &&
            *newest > turn->save->staged.save.step;
 }
 
 /* A number that changes whenever a process writes to an attempt in the checkpoint directory. */
-static uint64_t measure_activity(const struct directory *parent)
+static uint64_t measure_activity(const struct directory *target)
 {
     struct attempt *attempts;
     struct directory directory;
@@ -90,10 +90,10 @@ static uint64_t measure_activity(const struct directory *parent)
     uint64_t sum = 0;
     size_t count;
 
-    if (attempt_list(parent, &attempts, &count, NULL) < 0)
+    if (attempt_list(target, &attempts, &count, NULL) < 0)
         return 0;
     for (size_t i = 0; i < count; i++) {
-        if (attempts[i].abandoned || directory_open_made(&directory, parent, attempts[i].name, NULL) < 0)
+        if (attempts[i].abandoned || directory_open_made(&directory, target, attempts[i].name, NULL) < 0)
             continue;
         listing = listing_open(&directory);
         while ((file = listing_next(&listing)))
@@ -117,7 +117,7 @@ static int check_moving(struct drain_turn *turn, double now)
     if (now < state->next_look)
         return state->stalled ? DRAIN_WAITS : 0;
     state->next_look = now + turn->drainer->options.idle / IDLE_LOOKS;
-    sum = measure_activity(&turn->parent);
+    sum = measure_activity(&turn->target);
     if (sum != state->activity) {
         state->activity = sum;
         state->moved_at = now;
@@ -153,7 +153,7 @@ static bool may_commit(struct drain_turn *turn)
     if (save->shards >= MANY_SHARDS && now < state->next_gather)
         return false;
     state->next_gather = now + turn->drainer->options.idle / 2;
-    if (!attempt_is_complete(&turn->parent, save->step, save->attempt)) {
+    if (!attempt_is_complete(&turn->target, save->step, save->attempt)) {
         state->complete_since = 0;
         return true; /* ckpt_commit finds out what is missing */
     }
@@ -174,20 +174,20 @@ static int try_commit(struct drain_turn *turn, struct error *err)
     int result;
     bool there;
 
-    if (drain_open_parent(turn, err) < 0 || drain_check_abandoned(turn, err) < 0)
+    if (drain_open_target(turn, err) < 0 || drain_check_abandoned(turn, err) < 0)
         return -1;
-    if (!step_is_committed(&turn->parent, save->step) && drain_check_claim(turn, err) < 0)
+    if (!step_is_committed(&turn->target, save->step) && drain_check_claim(turn, err) < 0)
         return -1;
     if (!may_commit(turn))
         return is_committed(turn, err);
-    there = file_exists(&turn->parent, partial);
+    there = file_exists(&turn->target, partial);
     result = ckpt_commit(save->dir, save->step, save->attempt, err);
-    if (result > 0 || step_is_committed(&turn->parent, save->step))
+    if (result > 0 || step_is_committed(&turn->target, save->step))
         return is_committed(turn, err);
     if (result == 0 && there)
         return 0;
     name_step(committed, save->step);
-    if (result == 0 && file_exists(&turn->parent, committed)) /* step-N exists and its manifest cannot be found, for
+    if (result == 0 && file_exists(&turn->target, committed)) /* step-N exists and its manifest cannot be found, for
                                                                  example because a storage server is down: it is unknown
                                                                  whose it is */
         return error_set(err, CODE_IO, "%s/%s/" MANIFEST_NAME " cannot be found", save->dir, committed);
@@ -211,7 +211,7 @@ static bool is_in_target(const struct drain_turn *turn)
     char committed[FILE_NAME_SIZE];
 
     name_step(committed, staged->save.step);
-    return turn->parent.fd >= 0 && (file_exists(&turn->parent, staged->name) || file_exists(&turn->parent, committed));
+    return turn->target.fd >= 0 && (file_exists(&turn->target, staged->name) || file_exists(&turn->target, committed));
 }
 
 /*
@@ -258,18 +258,18 @@ int drain_check_abandoned(struct drain_turn *turn, struct error *err)
     const struct staged_save *save = &turn->save->staged.save;
     char why[512];
 
-    if (!attempt_is_abandoned(&turn->parent, save->step, save->attempt, why, sizeof why))
+    if (!attempt_is_abandoned(&turn->target, save->step, save->attempt, why, sizeof why))
         return 0;
     for (int tries = 0; tries < WHY_TRIES && !*why; tries++) { /* written a moment later, if there is room */
         clock_sleep(WHY_SECONDS);
-        attempt_is_abandoned(&turn->parent, save->step, save->attempt, why, sizeof why);
+        attempt_is_abandoned(&turn->target, save->step, save->attempt, why, sizeof why);
     }
     return error_set(err, CODE_PEER, "given up by another node: %s", *why ? why : "its reason could not be written");
 }
 
 int drain_check_claim(struct drain_turn *turn, struct error *err)
 {
-    int lost = attempt_check_claim(&turn->parent, turn->save->staged.save.attempt, err);
+    int lost = attempt_check_claim(&turn->target, turn->save->staged.save.attempt, err);
 
     if (lost == 0)
         return 0;
@@ -283,7 +283,7 @@ int drain_judge_missing(struct drain_turn *turn, struct error *err)
     struct stat now;
 
     err->code = CODE_IO;
-    if (!turn->present || fstat(turn->parent.fd, &now) < 0 || now.st_dev != state->target_device ||
+    if (!turn->present || fstat(turn->target.fd, &now) < 0 || now.st_dev != state->target_device ||
         now.st_ino != state->target_inode)
         return -1;
     if (state->lost_since == 0)
@@ -298,8 +298,8 @@ static void abandon_attempt(struct drain_turn *turn, const char *why)
 {
     const struct staged_save *save = &turn->save->staged.save;
 
-    if (drain_open_parent(turn, NULL) == 0 && !attempt_is_abandoned(&turn->parent, save->step, save->attempt, NULL, 0))
-        attempt_abandon(&turn->parent, save->step, save->attempt, why, NULL);
+    if (drain_open_target(turn, NULL) == 0 && !attempt_is_abandoned(&turn->target, save->step, save->attempt, NULL, 0))
+        attempt_abandon(&turn->target, save->step, save->attempt, why, NULL);
 }
 
 /* ---- after a commit ---------------------------------------------------------------------------------------------- */

@@ -120,7 +120,7 @@ struct drain_turn {
     struct directory source;      /* in the stage */
     struct contents own, partner; /* of `source` if `counted` */
     bool counted, copies;         /* copies of another node's shards are to be drained: that node may be lost */
-    struct directory parent;      /* in the child: the checkpoint directory; closed (-1) until it is needed */
+    struct directory target;      /* in the child: the checkpoint directory; closed (-1) until it is needed */
     struct directory partial;     /* in it; closed until it is needed, too */
     double abandoned_checked;     /* when keep_pace called drain_check_abandoned last */
     atomic_bool abort;            /* a thread has failed, the others stop */
@@ -190,7 +190,7 @@ int drain_shards(struct drain_turn *turn, const struct directory *from, struct e
 void drain_work(struct drain_turn *turn);
 
 /* Open the checkpoint directory, unless it is open. */
-int drain_open_parent(struct drain_turn *turn, struct error *err);
+int drain_open_target(struct drain_turn *turn, struct error *err);
 
 /* -1 with CODE_PEER if the attempt was abandoned by another node (stage.h), with its reason. */
 int drain_check_abandoned(struct drain_turn *turn, struct error *err);

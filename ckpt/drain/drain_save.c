@@ -219,7 +219,7 @@ static void drop_save(struct drain_turn *turn, const char *why)
 bool drainer_abandon_next(struct drainer *drainer)
 {
     struct drain_save *save = drainer->shared->saves, *end = save + DRAIN_SAVES, own;
-    struct drain_turn turn = {.drainer = drainer, .save = &own, .source.fd = -1, .parent.fd = -1, .partial.fd = -1};
+    struct drain_turn turn = {.drainer = drainer, .save = &own, .source.fd = -1, .target.fd = -1, .partial.fd = -1};
     struct error ignored;
 
     while (save < end && !save->dropped)
@@ -431,7 +431,7 @@ static bool handle_without_target(struct drain_turn *turn)
 bool drain_handle(struct drainer *drainer, const struct staged *staged)
 {
     struct drain_turn turn = {
-        .drainer = drainer, .save = find_save(drainer, staged), .parent.fd = -1, .partial.fd = -1};
+        .drainer = drainer, .save = find_save(drainer, staged), .target.fd = -1, .partial.fd = -1};
     bool under_way = strcmp(drainer->child.name, staged->name) == 0, left = true;
     struct error why = {0};
     int unknown;

@@ -64,25 +64,25 @@ static int open_target(struct drain_turn *turn, struct error *err)
 
     if (turn->partial.fd >= 0)
         return 0;
-    if (drain_open_parent(turn, err) < 0 || drain_check_abandoned(turn, err) < 0 || drain_check_claim(turn, err) < 0)
+    if (drain_open_target(turn, err) < 0 || drain_check_abandoned(turn, err) < 0 || drain_check_claim(turn, err) < 0)
         return -1;
     if (!made) {
         /* An earlier run's save must not remove the present run's attempts at its step. */
-        attempt_remove_stale(&turn->parent, save->step, turn->present ? save->attempt : NULL);
-        mine = mkdirat(turn->parent.fd, name, 0777) == 0;
+        attempt_remove_stale(&turn->target, save->step, turn->present ? save->attempt : NULL);
+        mine = mkdirat(turn->target.fd, name, 0777) == 0;
         if (!mine && errno != EEXIST)
-            return file_write_failed(&turn->parent, name, 0, err);
+            return file_write_failed(&turn->target, name, 0, err);
         /* Another node may have abandoned it between the check and mkdir. */
         if (drain_check_abandoned(turn, err) < 0) {
             if (mine)
-                unlinkat(turn->parent.fd, name, AT_REMOVEDIR);
+                unlinkat(turn->target.fd, name, AT_REMOVEDIR);
             return -1;
         }
         if (stage_mark(&turn->source, STAGE_MADE, name, err) < 0)
             return -1;
     }
-    if (directory_open_made(&turn->partial, &turn->parent, name, err) == 0) {
-        if (fstat(turn->parent.fd, &info) == 0) {
+    if (directory_open_made(&turn->partial, &turn->target, name, err) == 0) {
+        if (fstat(turn->target.fd, &info) == 0) {
             turn->save->target_device = info.st_dev;
             turn->save->target_inode = info.st_ino;
         }
@@ -90,7 +90,7 @@ static int open_target(struct drain_turn *turn, struct error *err)
     }
     if (!made || errno != ENOENT)
         return -1;
-    error_set(err, CODE_IO, "%s/%s: has been removed", turn->parent.path, name);
+    error_set(err, CODE_IO, "%s/%s: has been removed", turn->target.path, name);
     return drain_judge_missing(turn, err);
 }
 
@@ -221,9 +221,9 @@ static int check_place(struct drain_turn *turn, struct error *err)
     name_step(step, staged->save.step);
     if (fstat(turn->partial.fd, &ours) < 0)
         return error_errno(err, CODE_IO, "%s", turn->partial.path);
-    if (fstatat(turn->parent.fd, staged->name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
+    if (fstatat(turn->target.fd, staged->name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
         return 0;
-    if (fstatat(turn->parent.fd, step, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
+    if (fstatat(turn->target.fd, step, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == ours.st_ino)
         return 1;
     if (drain_check_abandoned(turn, err) < 0)
         return -1;
@@ -256,7 +256,7 @@ static int write_shard(struct drain_turn *turn, const struct drain_source *sourc
     remove_leftovers(turn, name, ANY_AGE); /* a drainer that still writes one finds the part, and stops */
     result = check_place(turn, err);
     /* Another drainer has committed meanwhile: this part came too late to be removed by the commit. */
-    if (result == 1 && directory_sync(&turn->parent, NULL) == 0)
+    if (result == 1 && directory_sync(&turn->target, NULL) == 0)
         unlinkat(turn->partial.fd, part, 0);
     return result < 0 ? -1 : 0;
 }
