@@ -297,10 +297,8 @@ static int end_copy(struct saver *s, struct error *err)
                    : 0;
     if (s->first)
         ckpt_stage_drop(s->stage, s->shard_save.save.state.step, s->shard_save.attempt, "", &ignored);
-    /* Gives all ranks the error of a rank that failed. */
-    if (comm_agree(s->world, result == 0 ? 0 : -1, err) == 0 || err->code == CODE_PEER)
-        return -1;
-    return worst == 1 ? 1 : -1;
+    comm_agree(s->world, result == 0 ? 0 : -1, err); /* the error of a rank that failed, on all ranks */
+    return worst == 1 && err->code != CODE_PEER ? 1 : -1;
 }
 
 /* Staging that step has failed. Writes the present state directly to checkpoint.dir instead, but not while steps are
