@@ -220,7 +220,8 @@ static int print_tables(const char *dir, const char *machine_name, struct error 
     if (!csv)
         return error_errno(err, CODE_IO, "the table");
     result = sweep_tables(dir, machine_name ? &machine : NULL, csv, stdout, err);
-    fclose(csv);
+    if (fclose(csv) != 0 && result == 0)
+        result = error_errno(err, CODE_IO, "the table");
     if (result == 0)
         result = write_file(dir, "table.csv", &(struct sweep_lines){&text, 1}, "", err);
     free(text);

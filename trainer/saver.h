@@ -82,9 +82,9 @@ uint64_t saver_committed(const struct saver *saver);
 void saver_destroy(struct saver *saver);
 
 /*
- * Without a saver: writes a checkpoint to checkpoint.dir and commits it before returning. The present state if
- * `snapshot` is NULL. Every rank gets the same result. After a failure earlier checkpoints stand, and training can go
- * on.
+ * Without a stage: writes a checkpoint to checkpoint.dir and commits it before returning. The present state if
+ * `snapshot` is NULL. Collective, with the same result on all ranks. After a failure earlier checkpoints stand, and
+ * training can go on.
  */
 int engine_save(struct engine *engine, const struct ckpt_progress *snapshot, struct error *err);
 

@@ -1,7 +1,8 @@
 /*
  * saver_impl.h - a saver (saver.h), within the files saver*.c: the save that is due, the one before it while it is
  * copied, and what is known of earlier ones. comm_agree gives all ranks the error of the first that failed. CODE_IO and
- * CODE_DATA are logged, and training goes on. CODE_PEER: a rank is lost. CODE_CONFIG: another run owns checkpoint.dir.
+ * CODE_DATA are logged, and training goes on. CODE_PEER: a rank is lost. CODE_CONFIG: another run owns checkpoint.dir, or
+ * the stage has files of an unknown format.
  */
 #ifndef MUSTER_TRAINER_SAVER_IMPL_H
 #define MUSTER_TRAINER_SAVER_IMPL_H

@@ -15,7 +15,7 @@
  */
 struct drain_save {
     struct staged staged;             /* named as the attempt's directory; "" when it has ended */
-    struct ckpt_save_status status;   /* not in the child */
+    struct ckpt_save_status status;   /* in the child only of a dropped save */
     bool dropped;                     /* it has ended, and its attempt is to be abandoned, for status.reason */
     double next_commit, commit_delay; /* when to try the next commit, and the delay before the one after it */
     double next_gather;               /* when may_commit next looks at a save of many shards; 0: at once */
@@ -52,7 +52,7 @@ enum drain_result {
     DRAIN_FAILED = -1,
     DRAIN_GOES_ON = 0, /* what can be done now is done */
     DRAIN_WAITS,       /* all shards of this node are in the target, and other nodes' do not come */
-    DRAIN_STOPPED,     /* `stop` was set, or time is up */
+    DRAIN_STOPPED,     /* `stop` was set, time is up, or another thread has failed */
     DRAIN_AGAIN,       /* another drainer has removed the file that was written: only in drain_shard.c */
     DRAIN_COMMITTED,
     DRAIN_SUPERSEDED,

@@ -55,7 +55,7 @@ static int keep_pace(struct drain_turn *turn, uint64_t bytes, struct error *err)
 /* ---- the target's directories ------------------------------------------------------------------------------------ */
 
 /* -1 also when the attempt was abandoned. */
-static int open_target(struct drain_turn *turn, struct error *err)
+static int open_partial(struct drain_turn *turn, struct error *err)
 {
     const struct staged_save *save = &turn->save->staged.save;
     const char *name = turn->save->staged.name;
@@ -348,7 +348,7 @@ static int drain_item(void *arg, int worker, size_t item, struct error *err)
 int drain_shards(struct drain_turn *turn, const struct directory *from, struct error *err)
 {
     struct queue queue = {.turn = turn, .from = from};
-    int result = open_target(turn, err);
+    int result = open_partial(turn, err);
 
     turn->abort = false;
     if (result == 0)

@@ -6,7 +6,8 @@
  * <dir>/step-N.ATTEMPT.partial is renamed to step-N.ATTEMPT.abandoned, which needs no room, and emptied. It stays as a
  * *marker*, with the reason in it (the file `why`, if there is room). The processes of other nodes look for the marker
  * (stage.h). Abandoning and committing rename the same directory, so only one succeeds. A commit
- * of that step, or the prune after a later one, removes the markers. Messages to users call such an attempt "given up".
+ * of that step, the prune after a later one, or the next save (attempt_remove_stale) removes the markers. Messages to
+ * users call such an attempt "given up".
  */
 #ifndef MUSTER_CKPT_WRITE_ATTEMPT_H
 #define MUSTER_CKPT_WRITE_ATTEMPT_H

@@ -231,7 +231,7 @@ static int test_all(struct mpi_request *request, int *done)
 static void pause_polling(unsigned polls)
 {
     if (crowded && polls > 128)
-        usleep(20);
+        usleep(20); /* about 70, with the kernel's default slack */
     else if (polls % 16 == 0)
         sched_yield();
 }
@@ -387,7 +387,8 @@ static int order_ranks(MPI_Comm *handle, struct error *err)
     return code == MPI_SUCCESS ? 0 : error_set(err, CODE_PEER, "MPI did not order its ranks (code %d)", code);
 }
 
-/* Sets `crowded`: whether the ranks of this host have more processes than cores that they may run on. */
+/* Sets `crowded`: whether this host has more ranks than cores that they may run on. Two hosts whose names have the same
+ * checksum count as one. Fails on all ranks or on none. */
 static int share_cores(struct error *err)
 {
     char host[MPI_MAX_PROCESSOR_NAME] = "";
@@ -397,7 +398,7 @@ static int share_cores(struct error *err)
 
     CPU_ZERO(&cores);
     if (sched_getaffinity(0, sizeof cores, &cores) < 0)
-        return error_errno(err, CODE_USAGE, "the cores of this process");
+        memset(&cores, 0xff, sizeof cores); /* a host of more than CPU_SETSIZE */
     MPI_Get_processor_name(host, &length);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     code = MPI_Comm_split(MPI_COMM_WORLD, (int)(crc32c(0, host, strlen(host)) & INT_MAX), rank, &here);
@@ -462,7 +463,7 @@ struct comm *comm_mpi_create(const struct launch *launch, struct error *err)
     if (start_mpi(launch, err) < 0)
         return NULL;
     if (order_ranks(&handle, err) < 0 || share_cores(err) < 0) {
-        MPI_Finalize(); /* agree_on_map has compared the maps: all ranks fail alike */
+        MPI_Finalize(); /* all ranks fail alike: agree_on_map has compared the maps */
         return NULL;
     }
     world = wrap_handle(handle, true, err);
