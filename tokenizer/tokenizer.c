@@ -122,7 +122,8 @@ static uint32_t sum_tokenizer(const struct tokenizer *tokenizer)
         const struct merge_slot *slot = &tokenizer->merges.slots[i];
 
         if (slot->pair != UINT64_MAX)
-            merges += (slot->pair ^ (uint64_t)slot->merge.rank << 20) * 0x9e3779b97f4a7c15u ^ (uint64_t)slot->merge.id << 7;
+            merges += (slot->pair ^ (uint64_t)slot->merge.rank << 20) * 0x9e3779b97f4a7c15u ^ (uint64_t)slot->merge.id
+                                                                                                  << 7;
     }
     crc = sum_number(crc, merges);
     for (int i = 0; i < tokenizer->splitter.count; i++) {

@@ -292,9 +292,8 @@ static int end_copy(struct saver *s, struct error *err)
     if (comm_max_f64(s->world, &worst, 1, err) < 0)
         return -1;
     if (worst == 0)
-        return s->job->checkpoint.partner
-                   ? nodes_exchange(&s->run->nodes, s->stage, &s->shard_save.save, s->world, err)
-                   : 0;
+        return s->job->checkpoint.partner ? nodes_exchange(&s->run->nodes, s->stage, &s->shard_save.save, s->world, err)
+                                          : 0;
     if (s->first)
         ckpt_stage_drop(s->stage, s->shard_save.save.state.step, s->shard_save.attempt, "", &ignored);
     comm_agree(s->world, result == 0 ? 0 : -1, err); /* the error of a rank that failed, on all ranks */

@@ -377,7 +377,8 @@ void drain_work(struct drain_turn *turn)
     else if (result < 0 && is_superseded(turn))
         result = DRAIN_SUPERSEDED;
     if (result == DRAIN_COMMITTED)
-        is_superseded(turn); /* sets `newest`: another job's step may be newer */
+        /* Sets `newest`: another job's step may be newer. */
+        is_superseded(turn);
     prunes = result == DRAIN_COMMITTED && had_first_shard(turn); /* one node does it */
     shared->result = (enum drain_result)result;
     shared->err = err;

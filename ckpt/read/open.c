@@ -278,9 +278,9 @@ struct open_file {
 struct block_reader {
     const struct ckpt *ckpt;
     int threads;
-    pthread_mutex_t lock;     /* for all of files[] but fd */
+    pthread_mutex_t lock;    /* for all of files[] but fd */
     struct open_file *files; /* [threads]: each thread uses one at a time, so there is always a free one */
-    void **buffers;           /* [threads] NULL before their first use */
+    void **buffers;          /* [threads] NULL before their first use */
 };
 
 struct block_reader *block_reader_create(const struct ckpt *ckpt, int threads, struct error *err)

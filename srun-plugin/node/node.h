@@ -111,7 +111,7 @@ struct node {
     struct node_numa *numas;
     size_t numa_count;
     struct node_core *cores; /* by NUMA node, then by CPU number */
-    size_t core_count;     /* 0 without hwloc: then numas and gpus are empty too */
+    size_t core_count;       /* 0 without hwloc: then numas and gpus are empty too */
     struct cpus cpus;      /* all of the machine */
     struct cpus allowed;   /* that this process may run on: those Slurm gave it */
     struct node_gpu *gpus; /* by PCI address, as CUDA_DEVICE_ORDER=PCI_BUS_ID counts them */

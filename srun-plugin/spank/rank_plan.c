@@ -122,9 +122,8 @@ static void add_threads(struct env_maker *maker, const struct task *task)
     bool inherited = task->step->cpus_inherited;
     /* Not sbatch's number, but what the rank really has; the report explains it. */
     const char *why =
-        inherited
-            ? "the step's CPUs on the node / its ranks there: sbatch's --cpus-per-task does not reach srun"
-            : "the step's CPUs on the node / its ranks there";
+        inherited ? "the step's CPUs on the node / its ranks there: sbatch's --cpus-per-task does not reach srun"
+                  : "the step's CPUs on the node / its ranks there";
     char given[32];
     bool gave_one = !inherited &&
                     maker->reader->lookup("SLURM_CPUS_PER_TASK", given, sizeof given, maker->reader->arg) &&
@@ -167,8 +166,7 @@ bool env_plan(const struct task *task, struct env_reader *reader, struct env_lis
     if (task->stages)
         add_variable(&maker, "MUSTER_STAGE", "directories that slurmd's epilog searches for saves", "%s", task->stages);
     if (task->step->mesh[0])
-        add_variable(&maker, AUTO_VARIABLE, "the machine, and the mesh that srun chose for it", "%s",
-                     task->step->mesh);
+        add_variable(&maker, AUTO_VARIABLE, "the machine, and the mesh that srun chose for it", "%s", task->step->mesh);
     add_variable(&maker, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);
     add_variable(&maker, "MUSTER_RESTART_COUNT", "times the job was requeued", "%s", restarts);
     add_variable(&maker, PLUGIN_VERSION_NAME, "the plugin's release, for --muster-preflight", "%s", PACKAGE_VERSION);

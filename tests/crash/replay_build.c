@@ -73,7 +73,7 @@ static void build_directory(const struct replay *replay, const struct object *di
             build_directory(replay, change->object, inner);
         } else {
             write_file(inner, change->object->data ? change->object->data : (const unsigned char *)"",
-                 change->object->length);
+                       change->object->length);
         }
     }
 }

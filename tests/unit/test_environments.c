@@ -31,8 +31,8 @@ static void run(const char *arguments, const char *machine, FILE *out)
     bool reached = false;
     FILE *in;
 
-    snprintf(command, sizeof command, "'%s' node --profiles '%s/etc/fabric' %s '%s' 2>&1",
-             built_program("muster-topo"), top_source(), arguments, machines_snapshot(machine));
+    snprintf(command, sizeof command, "'%s' node --profiles '%s/etc/fabric' %s '%s' 2>&1", built_program("muster-topo"),
+             top_source(), arguments, machines_snapshot(machine));
     assert_non_null(in = popen(command, "r"));
     while (fgets(line, sizeof line, in)) {
         reached = reached || strncmp(line, "environment of ", strlen("environment of ")) == 0;

@@ -107,18 +107,18 @@ static int make_sweep(void **state)
     strcpy(dir->path, "/tmp/muster-sweep.XXXXXX");
     assert_non_null(mkdtemp(dir->path));
     write_row(dir, "job.cfg",
-               "model = { preset = \"gpt-125m\"; seq_length = 512; };\n"
-               "data = { train = \"x\"; };\nbatch = { global_batch = 32; };\ndevice = \"cuda\";\n");
+              "model = { preset = \"gpt-125m\"; seq_length = 512; };\n"
+              "data = { train = \"x\"; };\nbatch = { global_batch = 32; };\ndevice = \"cuda\";\n");
     write_row(dir, "rows",
-               "parallel.tp=2 batch.micro_batch=4\nbatch.micro_batch=max\nmodel.hidden=49152 ranks=2\n"
-               "parallel.zero=3 batch.micro_batch=max\n");
+              "parallel.tp=2 batch.micro_batch=4\nbatch.micro_batch=max\nmodel.hidden=49152 ranks=2\n"
+              "parallel.zero=3 batch.micro_batch=max\n");
     write_row(dir, "row-1",
-               "micro_batch=\nnodes=1\nranks=8\ndevice=cuda\nmemory_mib=1234.5\n"
-               "step={\"step\":3,\"step_seconds\":0.25,\"tokens_per_second\":65536,\"tflops\":12.5,\"mfu\":0.1,"
-               "\"hfu\":0.2,\"world\":8,\"dp\":4,\"tp\":2,\"pp\":1}\nnote=\n");
+              "micro_batch=\nnodes=1\nranks=8\ndevice=cuda\nmemory_mib=1234.5\n"
+              "step={\"step\":3,\"step_seconds\":0.25,\"tokens_per_second\":65536,\"tflops\":12.5,\"mfu\":0.1,"
+              "\"hfu\":0.2,\"world\":8,\"dp\":4,\"tp\":2,\"pp\":1}\nnote=\n");
     write_row(dir, "row-2",
-               "micro_batch=7\nnodes=1\nranks=1\nmemory_mib=900\nstep={\"step_seconds\":0.5,\"tp\":1,\"pp\":1}\n"
-               "note=micro-batch 8: out of memory: 1, \"2\"\n");
+              "micro_batch=7\nnodes=1\nranks=1\nmemory_mib=900\nstep={\"step_seconds\":0.5,\"tp\":1,\"pp\":1}\n"
+              "note=micro-batch 8: out of memory: 1, \"2\"\n");
     write_row(dir, "row-3", "micro_batch=\nnodes=1\nranks=2\nnote=out of memory: 9 GiB\n");
     *state = dir;
     return 0;

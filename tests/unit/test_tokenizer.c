@@ -636,7 +636,7 @@ static void pairs_of_files_give_the_same_tokenizer(void **state)
     expect_ids(tokenizer, "the<|endoftext|>", 0, "116 257 264");
     tokenizer_close(tokenizer);
     write_named("tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\", \"added_tokens_decoder\": {\"264\": "
-                                        "{\"content\": \"<|endoftext|>\", \"lstrip\": true, \"special\": true}}}");
+                                         "{\"content\": \"<|endoftext|>\", \"lstrip\": true, \"special\": true}}}");
     tokenizer = tokenizer_open(file_path("gpt2-merges.txt"), &err);
     assert_non_null(tokenizer);
     expect_ids(tokenizer, "the <|endoftext|>", 0, "116 257 264"); /* its name as eos_token does not undo lstrip */

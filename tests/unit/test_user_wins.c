@@ -329,8 +329,7 @@ static void collect_names(void)
     struct env_list env = {0};
     struct env_reader reader;
     const struct step_plan step = {.by_map = true};
-    const struct task task = {
-        .step = &step, .ranks = 1, .master_address = "n1", .job_file = "/j", .sees_nvidia = true};
+    const struct task task = {.step = &step, .ranks = 1, .master_address = "n1", .job_file = "/j", .sees_nvidia = true};
     static const char *const slurms[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK",
                                          "SLURM_GPU_BIND",       "SLURM_GPUS_ON_NODE",   "SLURM_GPUS_PER_TASK",
                                          "SLURM_CLUSTER_NAME",   "SLURM_RESTART_COUNT",  "MUSTER_RANK_MAP"};

@@ -194,8 +194,7 @@ static void head_backward(const struct head_slice *head, const struct gradients 
             visit_keys(head, w, tile, ISA(attention_mask)(head, w->mask, query, queries, tile));
         }
         ISA(attention_unpack)
-        (head, typed_at(head->dtype, g->dq, (size_t)(query * head->stride)), head->stride, w->dq, queries,
-         head->scale);
+        (head, typed_at(head->dtype, g->dq, (size_t)(query * head->stride)), head->stride, w->dq, queries, head->scale);
     }
     ISA(attention_unpack)(head, g->dk, head->stride, w->dk, seq, head->scale);
     ISA(attention_unpack)(head, g->dv, head->stride, w->dv, seq, 1.0f);
