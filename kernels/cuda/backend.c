@@ -14,10 +14,15 @@ bool cuda_ok(struct device *dev, int status, const char *doing)
         status = cudaStreamSynchronize(cuda->stream);
     if (status == cudaSuccess)
         return true;
-    cudaGetLastError();
+    cuda_forget_error();
     device_fail(dev, CODE_INTERNAL, "cuda: %s: %s (%s)", doing, cudaGetErrorString((cudaError_t)status),
                 cudaGetErrorName((cudaError_t)status));
     return false;
+}
+
+int cuda_forget_error(void)
+{
+    return cudaGetLastError();
 }
 
 static int count_gpus(struct device *dev, int *count, struct error *err)

@@ -65,11 +65,13 @@ void *cuda_workspace(struct device *dev, size_t bytes);
 void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 
 /* Whether a call of CUDA's run-time library succeeded. If not, the device fails; the error names the call and CUDA's
- * reason. An asynchronous failure of an earlier kernel is reported by the next call.
- * After a call that may fail, cudaGetLastError must be called: CUDA keeps the last error until it is read, and the next
- * kernel launch would take that error for its own. */
+ * reason. An asynchronous failure of an earlier kernel is reported by the next call. */
 bool cuda_ok(struct device *dev, int status, const char *doing);
 #define CUDA_OK(dev, call) cuda_ok(dev, (int)(call), #call)
+
+/* After a call that may fail: CUDA keeps the last error until it is read, and the next kernel launch would take that
+ * error for its own. */
+int cuda_forget_error(void);
 
 /* cuda_matmul.c: the state of matmul. cuda_matmul_close also accepts a state that was opened only in part. */
 int cuda_matmul_open(struct device *dev, struct error *err);

@@ -289,7 +289,7 @@ static bool run_algorithm(struct device *dev, struct matmul_choice *choice, cons
     choice->found = status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE &&
                     status != CUBLAS_STATUS_ARCH_MISMATCH;
     if (!choice->found)
-        cudaGetLastError();
+        cuda_forget_error();
     return choice->found && matmul_ok(dev, status, "cublasLtMatmul");
 }
 

@@ -165,7 +165,7 @@ static int no_memory(size_t bytes, size_t held, const char *why, struct error *e
 {
     size_t unused = 0, total = 0;
 
-    cudaGetLastError(); /* who asked may do with less */
+    cuda_forget_error(); /* who asked may do with less */
     if (cudaMemGetInfo(&unused, &total) != cudaSuccess)
         unused = total = 0;
     return error_set(err, CODE_IO,
@@ -259,7 +259,7 @@ static void *host_memory(size_t bytes, struct error *err)
     cudaError_t status = cudaHostAlloc((void **)&header, sizeof *header + bytes, cudaHostAllocPortable);
 
     if (status != cudaSuccess) {
-        cudaGetLastError();
+        cuda_forget_error();
         error_set(err, CODE_IO, "%.1f GiB of host memory, pinned: %s; ulimit -l and the job's memory limit both count",
                   (double)bytes / 0x1p30, cudaGetErrorString(status));
         return NULL;
