@@ -96,6 +96,6 @@ eventually() {
     shift
     until "$@"; do
         [ "$SECONDS" -lt "$deadline" ] || { echo "not within its time: $*"; return 1; }
-        sleep 0.05
+        sleep 0.1
     done
 }
