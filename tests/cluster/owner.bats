@@ -121,7 +121,8 @@ only_slurm() {
     long_steps
     submit first --requeue
     first=$JOB
-    eventually 60 claimed pid
+    in_a_step() { [ "$(awk '{ print $14 }' "/proc/$(claimed pid)/stat")" -gt 100 ]; } # has run for a second
+    eventually 60 in_a_step 2>/dev/null
     scontrol requeuehold "$first"
     waits() { [ "$(state "$first")" = PENDING ]; }
     eventually 60 waits
