@@ -37,7 +37,6 @@ struct mpi_request {
 };
 
 static int open_requests; /* of this process */
-static bool crowded;      /* this host has fewer cores for us than ranks: see share_cores */
 
 int comm_mpi_open_requests(void)
 {
@@ -224,18 +223,6 @@ static int test_all(struct mpi_request *request, int *done)
 }
 #pragma GCC diagnostic pop
 
-/*
- * Between two looks at a request. A rank that waits gives its core away, for a few microseconds at a time; but where
- * ranks share cores, yielding ranks only take turns, and hold up the one that the others wait for. They sleep.
- */
-static void pause_polling(unsigned polls)
-{
-    if (crowded && polls > 128)
-        usleep(20); /* about 70, with the kernel's default slack */
-    else if (polls % 16 == 0)
-        sched_yield();
-}
-
 static int mpi_wait(struct comm_request *base, struct error *err)
 {
     struct mpi_request *request = (struct mpi_request *)base;
@@ -246,7 +233,8 @@ static int mpi_wait(struct comm_request *base, struct error *err)
         code = test_all(request, &done);
         if (done || code != MPI_SUCCESS)
             break;
-        pause_polling(++polls);
+        if (++polls % 16 == 0)
+            sched_yield();
         /* The request is not freed: MPI may still write to its buffers until the process ends. */
         if (polls % 256 == 0 && comm_mpi_check_failure(err)) /* a rank has failed, or comm_interrupt was called */
             return -1;
@@ -387,31 +375,6 @@ static int order_ranks(MPI_Comm *handle, struct error *err)
     return code == MPI_SUCCESS ? 0 : error_set(err, CODE_PEER, "MPI did not order its ranks (code %d)", code);
 }
 
-/* Sets `crowded`: whether this host has more ranks than cores that they may run on. Two hosts whose names have the same
- * checksum count as one. Fails on all ranks or on none. */
-static int share_cores(struct error *err)
-{
-    char host[MPI_MAX_PROCESSOR_NAME] = "";
-    cpu_set_t cores;
-    MPI_Comm here;
-    int length, size, rank, code;
-
-    CPU_ZERO(&cores);
-    if (sched_getaffinity(0, sizeof cores, &cores) < 0)
-        memset(&cores, 0xff, sizeof cores); /* a host of more than CPU_SETSIZE */
-    MPI_Get_processor_name(host, &length);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    code = MPI_Comm_split(MPI_COMM_WORLD, (int)(crc32c(0, host, strlen(host)) & INT_MAX), rank, &here);
-    if (code == MPI_SUCCESS)
-        code = MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, here);
-    if (code != MPI_SUCCESS)
-        return error_set(err, CODE_PEER, "MPI did not join the cores of this host's ranks (code %d)", code);
-    MPI_Comm_size(here, &size);
-    crowded = size > CPU_COUNT(&cores);
-    MPI_Comm_free(&here);
-    return 0;
-}
-
 const char *comm_mpi_launch_type(void)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -462,8 +425,8 @@ struct comm *comm_mpi_create(const struct launch *launch, struct error *err)
 
     if (start_mpi(launch, err) < 0)
         return NULL;
-    if (order_ranks(&handle, err) < 0 || share_cores(err) < 0) {
-        MPI_Finalize(); /* all ranks fail alike: agree_on_map has compared the maps */
+    if (order_ranks(&handle, err) < 0) {
+        MPI_Finalize(); /* agree_on_map has compared the maps: all ranks fail alike */
         return NULL;
     }
     world = wrap_handle(handle, true, err);
