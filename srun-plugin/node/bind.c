@@ -284,7 +284,10 @@ static size_t count_users(const struct bind_plan *plan, size_t nic)
     return owned ? count : 0;
 }
 
-/* For a GPU without a NIC of its own, the least used one of its neighbours. node->nic_count if no neighbour has one. */
+/*
+ * For a GPU without a NIC of its own, the least used one of its neighbours, but not one that no rank uses: that may
+ * belong to the storage network. node->nic_count if no neighbour has one.
+ */
 static size_t find_shared(const struct node *node, const struct bind_plan *plan, size_t rank, const bool *nearest)
 {
     size_t best = node->nic_count, fewest = SIZE_MAX;
