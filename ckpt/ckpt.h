@@ -93,8 +93,8 @@ struct ckpt_save {
     struct ckpt_progress state;
     const char *job_text; /* the job file; may be NULL */
     const char *attempt;  /* the same on every rank of a save, and new for every try. The trainer's is the time in
-                             nanoseconds and rank 0's process id, both in hexadecimal: "17c3a5d0e1b2f400-1a2b". 1 to 64
-                             letters, digits, '.', '_' and '-' */
+                             nanoseconds and rank 0's process id, both in hexadecimal, and what ckpt_claim_attempt
+                             appends: "17c3a5d0e1b2f400-1a2b.owner-3". 1 to 64 letters, digits, '.', '_' and '-' */
 };
 
 /*

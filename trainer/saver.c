@@ -252,8 +252,8 @@ static int begin_save(struct saver *s, struct error *err)
     if (!s->stage)
         return save_directly(s, snapshot, started, err);
     /* *proceed is true when all nodes have room, or when a full node has no muster-ckptd. In the second case
-     * ckpt_stage_shard returns 1, and the save is written directly. The last save waits; others do not, though there
-     * may have been a step since try_make_room. */
+     * ckpt_stage_shard returns 1, and the save is written directly. A run's last save waits for room. Others do not:
+     * the room that try_make_room found a step ago may be gone, and then the save is due again. */
     if (saver_make_room(s, s->ending, &proceed, err) < 0)
         return -1;
     if (!proceed) {

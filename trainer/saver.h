@@ -13,8 +13,8 @@
  * Each node has a stage (ckpt/stage/stage.h), which a muster-ckptd(8) drains. Where staging is not possible, saves are
  * written directly to checkpoint.dir, which is logged once.
  *
- * Training waits while the state is copied into the stage, because a step changes it. On a device whose state must be
- * copied to the host anyway, training continues meanwhile:
+ * Training waits while the state is copied into the stage, because a step changes it. If the state is in GPU memory,
+ * training continues during both the transfer to the host and the copy into the stage:
  *
  *     step k ends       a snapshot of the state is taken (zero_snapshot): its transfer to the host begins
  *     step k+1 ends     waits for the rest of the transfer; a thread begins to copy it into the stage
@@ -37,9 +37,10 @@ struct saver;
 
 /*
  * Open the stage of this node. What an earlier run has staged completely is drained and committed before this returns,
- * unless checkpoint.dir fails for checkpoint.last_seconds. NULL with CODE_IO when memory is short, with CODE_CONFIG
- * when another release of muster has staged something in a format that this one does not know. A stage that cannot be
- * used is only logged. The run (run.h) is borrowed; its engine has been created.
+ * unless checkpoint.dir fails for checkpoint.last_seconds, other nodes' shards are missing, or the job's time limit is
+ * near. NULL with CODE_IO when memory is short, with CODE_CONFIG when another release of muster has staged something in
+ * a format that this one does not know. A stage that cannot be used is only logged. The run (run.h) is borrowed; its
+ * engine has been created.
  */
 struct saver *saver_create(struct run *run, struct error *err);
 

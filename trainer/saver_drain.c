@@ -322,7 +322,7 @@ static int share_reason(struct saver *s, bool have, const char *reason, struct e
     return why.code == CODE_IO ? 1 : -1;
 }
 
-/* What the ranks agree on: the greatest of each. */
+/* The ranks' votes: each becomes the greatest of all ranks. */
 enum {
     FULL,      /* the rank's stage has no room */
     UNDRAINED, /* full for long, without a muster-ckptd */

@@ -45,13 +45,13 @@ struct saver_ckptd {
     pid_t pid;    /* 0: not running */
     int restarts; /* in a row; 0 again when the last one is LONG_LIVED seconds ago */
     double restarted;
-    double sign, looked;    /* its last sign that it moves, and clock_monotonic when that was looked for */
+    double sign, looked;    /* when it last set the lock's time; when this rank last looked */
     double silent, kill_at; /* seconds without a new sign, and when it is killed for that */
 };
 
 struct saver {
     struct run *run;
-    struct engine *engine; /* it, the job and the world are the run's */
+    struct engine *engine; /* engine, job and world belong to the run */
     const struct job *job;
     struct comm *world;
     struct ckpt_stage *stage; /* this node's; NULL: saves are written directly to checkpoint.dir */
@@ -60,7 +60,7 @@ struct saver {
     /* The save that is due or under way. has_snapshot is false while a copy is under way. */
     bool due;                /* since a step that is a multiple of checkpoint.every */
     double full_since;       /* clock_monotonic when the stage was first found full; 0: it has room */
-    uint64_t named, dropped; /* for saver_make_room: the step it named last, and dropped last; UINT64_MAX */
+    uint64_t named, dropped; /* for saver_make_room: the step it named last, and dropped last; UINT64_MAX: none */
     bool put_off;            /* the stage is full, and that was logged */
     bool ending, stopping;   /* ending: this is the run's last save. stopping: there may also be little time */
     bool has_snapshot;       /* its copy begins after the next step */
@@ -111,8 +111,8 @@ void saver_poll(struct saver *saver);
  * returns only when it is true.
  *
  * While the stage is full on some node, the ranks agree on the oldest step that a node can give up
- * (ckpt_stage_find_oldest). Every node drops that step (ckpt_stage_drop) if the call before named it too, and no
- * node still has the step that was dropped last. One call is not enough: a drainer may just have freed the memory.
+ * (ckpt_stage_find_oldest). Every node drops that step (ckpt_stage_drop) if the round before named it too, and no
+ * node still has the step that was dropped last. One round is not enough: a drainer may just have freed the memory.
  *
  * A save is given up if its target fails or does not answer; and while the run stops, if the stage stays full for some
  * seconds, whatever the target does: the newest state comes first. The save that muster-ckptd works on is kept,

@@ -16,7 +16,7 @@
  *
  * If the target fails, with any errno, the save stays in the stage. The drainer tries it again after pauses that
  * grow to 30 s, until this or a newer step is committed or ckpt_stage_drop is called. A save fails only if its
- * staged data is damaged or its attempt can never be committed (stage.h).
+ * staged data is damaged, its attempt can never be committed (stage.h), or other nodes' shards are missing (`idle`).
  */
 #ifndef MUSTER_CKPT_DRAIN_DRAIN_H
 #define MUSTER_CKPT_DRAIN_DRAIN_H
@@ -34,8 +34,8 @@ struct ckpt_drain_options {
     double seconds; /* return after this time; 0: no limit */
     double idle;    /* seconds to wait for other nodes' shards while nothing changes in the checkpoint directory. 0:
                             300. Below 0: none. After that, logs it and drains the partner's copies. If shards are still
-                            missing, the save ends as failed and is left to the other nodes, but only with `once` or
-                            if the save is not of the present run */
+                            missing, a save of the present run goes on waiting, unless `once`; any other ends as
+                            failed here, and other nodes may still commit it */
     bool once;      /* return as soon as nothing is left. Without `seconds`, return also when the target fails for all
                             that is left. If false: waits for more saves while a process may stage; then continues as
                             with `once` and `idle` below 0 */
@@ -48,7 +48,7 @@ struct ckpt_drain_options {
     void *log_arg;
 };
 
-/* The exit codes of muster-ckptd (common/error.h), but CKPT_DRAIN_BUSY. */
+/* All but CKPT_DRAIN_BUSY are exit codes of muster-ckptd (common/error.h). */
 enum ckpt_drained {
     CKPT_DRAIN_DONE = CODE_OK,      /* nothing is left: every save ended; status.json has the results */
     CKPT_DRAIN_BUSY = 1,            /* another process drains this stage; or see `require_unused` */

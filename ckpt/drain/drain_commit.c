@@ -139,8 +139,8 @@ static bool had_first_shard(const struct drain_turn *turn)
  * been complete for OTHERS_SECONDS and shard 0's node has not committed it. So two nodes rarely commit at the same
  * time: GlusterFS loses a file when one client renames to its name while another removes the source of such a rename.
  *
- * For a save of many shards, the other nodes look for missing files only once, right after they have copied their own
- * shards, and again after half of `idle`, so that not all nodes list all files repeatedly.
+ * For a save of many shards, the other nodes look for missing files right after they have copied their own shards, and
+ * then after every half of `idle`, so that not all nodes list all files repeatedly.
  */
 static bool may_commit(struct drain_turn *turn)
 {
@@ -246,7 +246,7 @@ static int commit_if_due(struct drain_turn *turn, struct error *err)
     result = commit_patiently(turn, err);
     if (result < 0)
         state->next_commit = state->next_gather = 0;                 /* retry_later has its own pauses */
-    if (result != 0 || now - state->complete_since < OTHERS_SECONDS) /* may_commit waits */
+    if (result != 0 || now - state->complete_since < OTHERS_SECONDS) /* shard 0's node may still commit it */
         return result;
     return is_superseded(turn) ? DRAIN_SUPERSEDED : check_moving(turn, now);
 }

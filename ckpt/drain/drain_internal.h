@@ -10,12 +10,12 @@
 #include "ckpt/stage/stage_dir.h"
 
 /*
- * What the drainer knows of a save, from one pass to the next. Times are of clock_monotonic. That of a dropped
- * save stays until a child has been started to abandon its attempt.
+ * What the drainer knows of a save, from one pass to the next. Times are of clock_monotonic. The record of
+ * a dropped save stays until a child has been started to abandon its attempt.
  */
 struct drain_save {
     struct staged staged;             /* named as the attempt's directory; "" when it has ended */
-    struct ckpt_save_status status;   /* in the child only of a dropped save */
+    struct ckpt_save_status status;   /* the child reads it only of a dropped save, for its reason */
     bool dropped;                     /* it has ended, and its attempt is to be abandoned, for status.reason */
     double next_commit, commit_delay; /* when to try the next commit, and the delay before the one after it */
     double next_gather;               /* when may_commit next looks at a save of many shards; 0: at once */
@@ -40,7 +40,8 @@ struct drain_save {
 #define DRAIN_SAVES (STAGED_MOST + 16)
 
 /*
- * What a function that works in the target returns; a child reports it. It sets err->code of DRAIN_FAILED by this rule:
+ * What a function that works in the target returns; a child reports it. With DRAIN_FAILED, err->code says what
+ * becomes of the save:
  *
  *   CODE_DATA    ends the save: the staged data is damaged, the attempt is lost, or another run has committed
  *                the step or owns the directory
@@ -53,7 +54,8 @@ enum drain_result {
     DRAIN_GOES_ON = 0, /* what can be done now is done */
     DRAIN_WAITS,       /* all shards of this node are in the target, and other nodes' do not come */
     DRAIN_STOPPED,     /* `stop` was set, time is up, or another thread has failed */
-    DRAIN_AGAIN,       /* another drainer has removed the file that was written: only in drain_shard.c */
+    DRAIN_AGAIN,       /* in drain_shard.c: another drainer has removed the file that was written, or there may be
+                          room for it now */
     DRAIN_COMMITTED,
     DRAIN_SUPERSEDED,
 };

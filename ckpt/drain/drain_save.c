@@ -51,11 +51,18 @@ static bool read_contents(struct drain_turn *turn, struct error *err)
     return turn->counted;
 }
 
-/* Updates bytes and state of its status. Not while the child has it. */
+static void update_state(struct drain_turn *turn)
+{
+    if (turn->counted)
+        turn->save->status.state = status_of(&turn->own, turn->save->staged.save.local);
+}
+
+/* Updates bytes and state of its status. Not while a child has it: then watch_turn adds the child's bytes. */
 static void update_status(struct drain_turn *turn)
 {
     struct ckpt_save_status *status = &turn->save->status;
 
+    update_state(turn);
     if (!turn->counted)
         return;
     /* Shards that are not here any more are drained. */
@@ -63,7 +70,6 @@ static void update_status(struct drain_turn *turn)
         turn->save->drained_bytes = status->bytes_total - turn->own.bytes;
     status->bytes_done = turn->save->drained_bytes;
     status->bytes_total = turn->save->drained_bytes + turn->own.bytes;
-    status->state = status_of(&turn->own, turn->save->staged.save.local);
 }
 
 /* Sets why it has not ended yet (struct ckpt_save_status). */
@@ -148,7 +154,8 @@ static void note_recovery(struct drain_turn *turn)
 
 /* ---- its end ----------------------------------------------------------------------------------------------------- */
 
-/* Takes the save out of the stage: the ranks may use its slots again. In place if the stage has no inode left. */
+/* Takes the save out of the stage: the ranks may use its slots again. If it cannot be moved away,
+ * because the stage has no inode left, its files are deleted where they are. */
 static void remove_save(struct drain_turn *turn)
 {
     const struct directory *stage = &turn->drainer->stage;
@@ -235,8 +242,8 @@ bool drainer_abandon_next(struct drainer *drainer)
 /*
  * Other nodes' shards do not come. The partial checkpoint stays: when the last shard is there, a node that still has
  * the save commits it (may_commit). The first time, only logs that, and the next turn copies a partner's shards, if
- * they are here. Then true (still watched) for the present run's saves without `once`; all others are left to
- * other nodes.
+ * they are here. After that a save of the present run stays and is watched, unless `once`; any other ends as failed
+ * here, and other nodes may still commit it.
  */
 static bool wait_for_others(struct drain_turn *turn)
 {
@@ -264,7 +271,7 @@ static bool wait_for_others(struct drain_turn *turn)
     return false;
 }
 
-/* ---- its turn: each returns false if the save has ended ---------------------------------------------------------- */
+/* ---- its turn: end_turn and take_turn return false if the save has ended ----------------------------------------- */
 
 /* Ends the turn: handles the child's result, or the child's end without a result. */
 static bool end_turn(struct drain_turn *turn)
@@ -309,12 +316,12 @@ static void watch_turn(struct drain_turn *turn)
     uint64_t bytes = atomic_load(&shared->bytes);
 
     if (drain_child_hangs(turn->drainer)) {
-        update_status(turn);
+        update_state(turn);
         wait_for_answer(turn, true);
         return;
     }
     if (status->state == CKPT_HANGING) {
-        update_status(turn);
+        update_state(turn);
         set_reason(turn, "");
     }
     if (atomic_load(&shared->copying) && now > began) {

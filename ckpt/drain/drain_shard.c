@@ -137,8 +137,8 @@ static int open_source(struct drain_source *source, const struct drain_turn *tur
     return source->header ? 0 : -1;
 }
 
-/* Maps the block's pages. One that cannot be read (a fault of memory, or of a disk that the stage is on) would end this
- * process by SIGBUS, and each that comes after it. */
+/* Maps the block's pages. One that cannot be read (a fault of memory, or of a disk that the stage is on) would kill
+ * this child by SIGBUS, and every child that tries the save later. */
 static int map_block(const struct drain_turn *turn, void *block, size_t bytes, struct error *err)
 {
 #ifdef MADV_POPULATE_READ /* Linux 5.14 */

@@ -2,11 +2,12 @@
  * stage.h - saves in this node's memory until they are on the parallel filesystem: the protocol of a save.
  *
  * A *save* is one try to save one step; its attempt's name tells it from other tries. It has three phases: *stage*, one
- * copy of a rank's state into files of this node, in their final format and checksummed on the way, which is all that
- * training waits for; *drain*, which copies these files to the *target*, the checkpoint directory; and *commit*
- * (ckpt_commit). There are no messages: the directories hold all state. Each file has one kind of writer: R, a rank; F,
- * the node's first rank; D, the one process that drains, muster-ckptd(8) or the job's epilog (drain.h). It is renamed
- * into place when it is complete. A mark is a symbolic link to its text: it can be made in full memory.
+ * copy of a rank's state into files of this node, in their final format and checksummed on the way, which is all of the
+ * copying that training waits for; *drain*, which copies these files to the *target*, the checkpoint directory; and
+ * *commit* (ckpt_commit). Drainers send no messages, to each other or to ranks: the directories hold all they know.
+ * Each file has one kind of writer: R, a rank; F, the node's first rank; D, the one process that drains,
+ * muster-ckptd(8) or the job's epilog (drain.h). It is renamed into place when it is complete. A mark is a symbolic
+ * link whose target is its text: it can be made even if the memory is full.
  *
  *   <root>/muster-<uid>-<job>/                the stage: mode 0700; one a node and job, shared by the job's ranks there
  *     users                                R  held, shared, by every process that may stage
@@ -26,22 +27,23 @@
  *
  * Where a save is (enum ckpt_save_state) follows from these files: *staged* if all shards of this node, `local` of
  * them, are complete; *drained* if all are .drained. Their slots then have no second name and are free.
- * When its step is committed, or a newer one is, or it can never be committed, D first writes that to status.json, and
- * then removes the save's directory.
+ * When its step is committed, or a newer one is, or it can never be committed, D first writes that to status.json
+ * (ckpt_stage_drop may ask it not to), and then removes the save's directory.
  *
  * The run that `run` names is *present* while a process holds `users`. Saves of other runs are left over: by a job that
  * was killed or has ended, or by an earlier run of a job that was restarted, which has the same id and so finds this
  * stage. Those that are complete are drained and committed. The others are removed, since no rank will complete them.
- * Draining them removes no other attempt at their step: it may be the present run's. A `dropped` of a run that is not
- * present has no effect: the save that it made room for may not exist. If no run is present, D drains partner's copies,
- * too, waits for nothing, and removes the stage when it is empty. So nobody need tell it that a run has ended.
+ * Draining them must not remove another attempt at the same step, which may be the present run's. A `dropped` of a run
+ * that is not present has no effect: the save that it made room for may not exist. If no run is present, D drains
+ * partner's copies, too, does not wait for other nodes' shards, and removes the stage when it is empty. So nobody need
+ * tell it that a run has ended.
  *
  * A target that fails, with any errno, is tried again (drain.h). No answer for 10 seconds is a failure too: the save
- * that D works on is then *hanging*. status.json has the reason. It has one, too, while this node's shards are drained
- * and other nodes' do not arrive. The trainer acts only when the next save finds the stage full. Then the ranks
- * agree on the oldest step that can go (saver_make_room), and F marks its save as dropped. D frees its memory at once,
- * then tries once to abandon the attempt. F drops a save on each node, too, if some rank cannot stage its
- * shard.
+ * that D works on is then *hanging*. status.json has the reason. It also has a reason if this node's shards are drained
+ * and other nodes' have not arrived for some time (`idle` in drain.h). The trainer acts only when the next save finds
+ * the stage full. Then the ranks agree on the oldest step that can go (saver_make_room), and F marks its save as
+ * dropped. D frees its memory at once, then tries once to abandon the attempt. F drops a save on each node, too, if
+ * some rank cannot stage its shard.
  *
  * An attempt that can never be committed (the save was dropped, a node's staged data is damaged, or what was drained is
  * removed or damaged) is *abandoned* on all nodes, so that none waits for it: ckpt/write/attempt.h has the protocol. D
@@ -116,7 +118,7 @@ int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, s
  */
 int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err);
 
-/* Whether this rank has fewer saves in memory than are allowed. */
+/* Whether this rank has a free slot, or fewer saves in memory than are allowed. */
 bool ckpt_stage_has_room(const struct ckpt_stage *stage, int shard, int shards);
 
 /*

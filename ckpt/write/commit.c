@@ -129,8 +129,8 @@ out:
 /* has_*, rename_* and commit_* return 1: yes, or done; 0: not yet; -1: failed. */
 
 /*
- * Whether all parts and shards exist. Every node asks this often, mostly for a "no". On a network file system
- * one listing with too few names gives it for much less than a look-up of each file.
+ * Whether all parts and shards exist. Nodes ask this often, and mostly the answer is no. On a network file
+ * system, one listing that has too few names gives this answer more cheaply than a look-up of each file.
  */
 static int has_all_files(const struct directory *partial, int *shards, struct error *err)
 {
