@@ -75,24 +75,31 @@ static int add_tokens(struct tokenizer *tokenizer, json_t *vocab, bool in_alphab
     return result;
 }
 
-int read_vocab_object(struct tokenizer *tokenizer, json_t *vocab, const char *path, const char *where,
-                      struct error *err)
+static int read_vocab(struct tokenizer *tokenizer, json_t *vocab, struct error *err)
 {
     if (!json_is_object(vocab))
-        return error_set(err, CODE_DATA, "%s: %s%sexpected an object of tokens and their ids", path, where,
-                         *where ? ": " : "");
+        return error_set(err, CODE_DATA, "expected an object of tokens and their ids");
     fill_byte_alphabet(tokenizer->alphabet);
     if (add_tokens(tokenizer, vocab, true, err) < 0 || add_tokens(tokenizer, vocab, false, err) < 0)
-        return error_prefix(err, "%s: %s", path, where);
+        return -1;
     for (int byte = 0; byte < 256 && tokenizer->kind == KIND_BPE; byte++) {
         char text = (char)byte;
 
         tokenizer->byte_ids[byte] = token_table_find(&tokenizer->table, &text, 1);
         if (tokenizer->byte_ids[byte] < 0 || (tokenizer->table.entries[tokenizer->byte_ids[byte]].flags & TOKEN_ADDED))
-            return error_set(err, CODE_DATA, "%s: %s%sno token for byte 0x%02x: not a byte-level BPE", path, where,
-                             *where ? ": " : "", byte);
+            return error_set(err, CODE_DATA, "no token for byte 0x%02x: not a byte-level BPE", byte);
     }
     return 0;
+}
+
+int read_vocab_object(struct tokenizer *tokenizer, json_t *vocab, const char *path, const char *where,
+                      struct error *err)
+{
+    if (read_vocab(tokenizer, vocab, err) == 0)
+        return 0;
+    if (*where)
+        error_prefix(err, "%s", where);
+    return error_prefix(err, "%s", path);
 }
 
 int add_merge(struct tokenizer *tokenizer, const char *left, size_t left_bytes, const char *right, size_t right_bytes,
