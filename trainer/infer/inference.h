@@ -12,8 +12,6 @@
 #include "common/job.h"
 #include "kernels/kernels.h"
 
-/* ---- forward.c --------------------------------------------------------------------------------------------------- */
-
 /*
  * The forward pass of a whole GPT over one text, on one device: the parameters of a checkpoint of any mesh,
  * without gradients, optimizer state and groups of ranks.
@@ -34,8 +32,6 @@ void forward_destroy(struct forward_pass *forward);
 
 /* logits [vocab]: of what follows the last of these `count` tokens. Waits for the device. */
 int forward_logits(struct forward_pass *forward, const int32_t *tokens, int count, float *logits, struct error *err);
-
-/* ---- sampling.c -------------------------------------------------------------------------------------------------- */
 
 /*
  * The choice of the next token from its logits.

@@ -1,5 +1,4 @@
 /* muster-generate.c - continues a text with a checkpoint's model. */
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +43,6 @@ struct generator {
     const struct generate_options *o;
     struct ckpt *ckpt;
     struct job job;
-    bool is_job_known; /* it is to be destroyed */
     struct device *dev;
     struct tokenizer *tokenizer;
     struct encoder *encoder;
@@ -59,11 +57,6 @@ struct generator {
     int32_t *order; /* [vocab], for sampling */
 };
 
-static void print_note(const char *line)
-{
-    fprintf(stderr, "muster-generate: %s\n", line);
-}
-
 /* ---- the checkpoint ---- */
 
 /* The newest in the directory that can be opened. One of another release is not broken: no older one replaces it. */
@@ -71,17 +64,15 @@ static struct ckpt *open_newest(const struct generate_options *o, const uint64_t
                                 struct error *err)
 {
     struct ckpt *ckpt = NULL;
-    char at[JOB_PATH_SIZE + 64], line[1200];
+    char at[JOB_PATH_SIZE + 64];
 
     for (size_t i = 0; i < count && !ckpt; i++) {
         ckpt_step_path(at, sizeof at, o->checkpoint, steps[i]);
         ckpt = ckpt_open(at, err);
         if (!ckpt && err->code == CODE_CONFIG)
             break;
-        if (!ckpt && i + 1 < count) {
-            snprintf(line, sizeof line, "%s; trying the one before it", err->text);
-            print_note(line);
-        }
+        if (!ckpt && i + 1 < count)
+            fprintf(stderr, "muster-generate: %s; trying the one before it\n", err->text);
     }
     return ckpt;
 }
@@ -114,7 +105,6 @@ static int read_job(struct generator *g, struct error *err)
 {
     if (job_parse(&g->job, ckpt_job_text(g->ckpt), ckpt_path(g->ckpt), NULL, 0, err) < 0)
         return -1;
-    g->is_job_known = true;
     if (g->job.model.kind != MODEL_GPT)
         return error_set(err, CODE_DATA, "%s is a checkpoint of a BERT, which does not predict the next token",
                          ckpt_path(g->ckpt));
@@ -159,20 +149,12 @@ static int open_tokenizer(struct generator *g, struct error *err)
         return error_set(err, CODE_DATA, "there is no %s: name the model's tokenizer by --tokenizer", beside);
     g->tokenizer = tokenizer_open(path, err);
     if (g->tokenizer && tokenizer_note(g->tokenizer))
-        print_note(tokenizer_note(g->tokenizer));
+        fprintf(stderr, "muster-generate: %s\n", tokenizer_note(g->tokenizer));
     g->encoder = g->tokenizer ? encoder_create(g->tokenizer, err) : NULL;
     return g->encoder ? list_tokens(g, path, err) : -1;
 }
 
 /* ---- the prompt ---- */
-
-static int append_id(struct token_list *ids, int32_t id, struct error *err)
-{
-    if (error_reserve(&ids->ids, &ids->room, ids->count, 1, sizeof id, err) < 0)
-        return -1;
-    ids->ids[ids->count++] = id;
-    return 0;
-}
 
 static int encode_prompt(struct generator *g, struct error *err)
 {
@@ -244,6 +226,7 @@ static int next_token(struct generator *g, int32_t *id, struct error *err)
 
 static int generate_tokens(struct generator *g, struct error *err)
 {
+    struct token_list *ids = &g->ids;
     int32_t id = 0;
 
     for (long i = 0; i < g->o->tokens; i++) {
@@ -251,7 +234,10 @@ static int generate_tokens(struct generator *g, struct error *err)
             return -1;
         if (id < 0)
             break;
-        if (append_id(&g->ids, id, err) < 0 || print_tokens(g, &id, 1, true, err) < 0)
+        if (error_reserve(&ids->ids, &ids->room, ids->count, 1, sizeof id, err) < 0)
+            return -1;
+        ids->ids[ids->count++] = id;
+        if (print_tokens(g, &id, 1, true, err) < 0)
             return -1;
     }
     return print_tokens(g, NULL, 0, false, err);
@@ -290,8 +276,7 @@ static void free_generator(struct generator *g)
     encoder_destroy(g->encoder);
     tokenizer_close(g->tokenizer);
     free(g->is_token);
-    if (g->is_job_known)
-        job_destroy(&g->job);
+    job_destroy(&g->job);
     ckpt_close(g->ckpt);
     free(g->ids.ids);
     free(g->logits);
