@@ -59,7 +59,7 @@ static bool sees_dead(int rank, int other)
     struct hang_rank *ranks = calloc((size_t)RANKS, sizeof *ranks);
     bool dead;
 
-    links_mark_dead(links[rank], ranks);
+    links_poll(links[rank], ranks);
     dead = ranks[other].state == HANG_DEAD;
     for (int k = 0; k < RANKS; k++)
         assert_true(k == other || ranks[k].state == HANG_SILENT);
@@ -75,10 +75,10 @@ static bool is_neighbor(int a, int b)
 static void neighbors_see_that_one_is_gone(void **state)
 {
     for (int rank = 0; rank < RANKS; rank++)
-        assert_int_equal(links_poll(links[rank]), LINKS_QUIET);
+        assert_int_equal(links_poll(links[rank], NULL), LINKS_QUIET);
     lose(1);
     for (int rank = 0; rank < RANKS; rank++) {
-        assert_int_equal(links_poll(links[rank]), is_neighbor(rank, 1) ? LINKS_ALARM : LINKS_QUIET);
+        assert_int_equal(links_poll(links[rank], NULL), is_neighbor(rank, 1) ? LINKS_ALARM : LINKS_QUIET);
         assert_int_equal(sees_dead(rank, 1), is_neighbor(rank, 1));
     }
 }
@@ -88,7 +88,7 @@ static void who_announces_its_end_is_not_missed(void **state)
     links_tell(links[1], LINK_ENDING);
     lose(1);
     for (int rank = 0; rank < RANKS; rank++) {
-        assert_int_equal(links_poll(links[rank]), LINKS_QUIET);
+        assert_int_equal(links_poll(links[rank], NULL), LINKS_QUIET);
         assert_false(sees_dead(rank, 1));
     }
 }
@@ -97,7 +97,7 @@ static void an_alarm_is_no_death(void **state)
 {
     links_tell(links[0], LINK_ALARM);
     for (int rank = 0; rank < RANKS; rank++) {
-        assert_int_equal(links_poll(links[rank]), is_neighbor(rank, 0) ? LINKS_ALARM : LINKS_QUIET);
+        assert_int_equal(links_poll(links[rank], NULL), is_neighbor(rank, 0) ? LINKS_ALARM : LINKS_QUIET);
         assert_false(sees_dead(rank, 0));
     }
 }
@@ -114,7 +114,7 @@ static void strangers_are_not_ranks(void **state)
     lose(1);
     assert_non_null(links[1] = links_create(RANKS, 1, &addresses[1], &err));
     connect_all();
-    assert_int_equal(links_poll(links[0]), LINKS_QUIET);
+    assert_int_equal(links_poll(links[0], NULL), LINKS_QUIET);
 }
 
 static void where_nobody_listens_it_is_said(void **state)
@@ -152,9 +152,9 @@ static int cut_the_network(void)
         return 3;
     set_loopback(false);
     deadline = clock_monotonic() + 30;
-    while (links_poll(links[0]) == LINKS_QUIET && clock_monotonic() < deadline)
+    while (links_poll(links[0], NULL) == LINKS_QUIET && clock_monotonic() < deadline)
         clock_sleep(0.05);
-    return links_poll(links[0]) == LINKS_CUT && !sees_dead(0, 1) ? 0 : 4;
+    return links_poll(links[0], NULL) == LINKS_CUT && !sees_dead(0, 1) ? 0 : 4;
 }
 
 static void a_node_that_does_not_answer_is_cut_off(void **state)

@@ -225,15 +225,6 @@ void record_put(struct record_file *file, const struct flight_record *from, size
     }
 }
 
-static void copy_words(struct flight_record *out, const struct shared *shared)
-{
-    for (size_t i = 0; i < WORDS; i++) {
-        uint64_t word = atomic_load_explicit(&shared->words[i], memory_order_acquire);
-
-        memcpy((char *)out + i * sizeof word, &word, sizeof word);
-    }
-}
-
 static bool is_run(const struct record_run *run, int world)
 {
     int64_t last = run->first + ((int64_t)run->count - 1) * run->stride;
@@ -266,13 +257,18 @@ void record_make_safe(struct flight_record *r, int world)
 
 bool record_copy(struct flight_record *out, const struct record_file *file)
 {
+    const struct shared *shared = file->shared;
     bool whole = false;
 
-    for (int i = 0; i < COPY_TRIES && !whole; i++) {
-        uint64_t before = atomic_load_explicit(&file->shared->version, memory_order_acquire);
+    for (int tries = 0; tries < COPY_TRIES && !whole; tries++) {
+        uint64_t before = atomic_load_explicit(&shared->version, memory_order_acquire);
 
-        copy_words(out, file->shared);
-        whole = before % 2 == 0 && before == atomic_load_explicit(&file->shared->version, memory_order_relaxed);
+        for (size_t i = 0; i < WORDS; i++) {
+            uint64_t word = atomic_load_explicit(&shared->words[i], memory_order_acquire);
+
+            memcpy((char *)out + i * sizeof word, &word, sizeof word);
+        }
+        whole = before % 2 == 0 && before == atomic_load_explicit(&shared->version, memory_order_relaxed);
     }
     record_make_safe(out, INT_MAX);
     return whole;

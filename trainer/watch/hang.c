@@ -29,24 +29,18 @@ static const struct record_comm *same_comm(const struct hang_rank *rank, const s
     return NULL;
 }
 
-/* Messages that `rank` has begun to send to `peer`, or to receive from it. */
-static uint64_t count_messages(const struct record_comm *comm, int peer, bool sends)
-{
-    for (int i = 0; comm && i < comm->npeers; i++)
-        if (comm->peers[i].rank == peer)
-            return sends ? comm->peers[i].sends : comm->peers[i].receives;
-    return 0;
-}
-
-/* The progress of `rank` where `waiter` waits: collectives entered, or messages to or from the waiter. */
+/* The progress of `rank` where `waiter` waits: collectives entered, or messages to or from the waiter begun. */
 static uint64_t count_progress(const struct hang_rank *rank, int waiter, const struct record_op *op,
                                const struct record_comm *comm)
 {
     const struct record_comm *theirs = same_comm(rank, comm);
 
-    if (record_is_message(op->kind))
-        return count_messages(theirs, waiter, op->kind == RECORD_RECEIVE);
-    return theirs ? theirs->collectives_entered : 0;
+    if (!record_is_message(op->kind))
+        return theirs ? theirs->collectives_entered : 0;
+    for (int i = 0; theirs && i < theirs->npeers; i++)
+        if (theirs->peers[i].rank == waiter)
+            return op->kind == RECORD_RECEIVE ? theirs->peers[i].sends : theirs->peers[i].receives;
+    return 0;
 }
 
 static enum strength blocks_waiter(const struct hang_rank *ranks, int waiter, int rank)
@@ -206,7 +200,8 @@ static void measure_lateness(const struct judge *j, struct hang_named *named)
     named->behind = most > own ? most - own : 0;
 }
 
-static void name_suspects(struct judge *j)
+/* False if there are none. */
+static bool name_suspects(struct judge *j)
 {
     for (int rank = 0; rank < j->world; rank++) {
         if (!j->of[rank].suspect)
@@ -216,6 +211,7 @@ static void name_suspects(struct judge *j)
             measure_lateness(j, &j->verdict->named[j->verdict->nnamed - 1]);
     }
     j->verdict->kind = HANG_LATE;
+    return j->verdict->nnamed > 0;
 }
 
 /* False if the two ranks are in different operations with the same sequence number on one communicator. */
@@ -228,7 +224,6 @@ static bool operations_agree(const struct hang_rank *a, const struct hang_rank *
            (p->kind == q->kind && strcmp(p->purpose, q->purpose) == 0);
 }
 
-/* Finds two ranks that are in different operations with the same sequence number on one communicator. */
 static bool find_mismatch(struct judge *j)
 {
     for (int a = 0; a < j->world; a++)
@@ -272,20 +267,6 @@ static void judge_without_suspects(struct judge *j)
     } while (rank != first);
 }
 
-static void judge_ranks(struct judge *j, double patience)
-{
-    bool any = false;
-
-    find_ends(j);
-    keep_most_likely(j, patience);
-    for (int rank = 0; rank < j->world; rank++)
-        any |= j->of[rank].suspect;
-    if (any)
-        name_suspects(j);
-    else if (!find_mismatch(j))
-        judge_without_suspects(j);
-}
-
 int hang_judge(struct hang_verdict *verdict, const struct hang_rank *ranks, int world, double patience,
                struct error *err)
 {
@@ -295,7 +276,18 @@ int hang_judge(struct hang_verdict *verdict, const struct hang_rank *ranks, int 
     j.of = verdict->named ? error_calloc((size_t)world, sizeof *j.of, err) : NULL;
     if (!j.of)
         return -1;
-    judge_ranks(&j, patience);
+    find_ends(&j);
+    keep_most_likely(&j, patience);
+    if (!name_suspects(&j) && !find_mismatch(&j))
+        judge_without_suspects(&j);
     free(j.of);
     return 0;
+}
+
+bool hang_blames(const struct hang_verdict *verdict, const struct hang_rank *ranks, unsigned states)
+{
+    for (size_t i = 0; i < verdict->nnamed; i++)
+        if (states & 1u << ranks[verdict->named[i].rank].state)
+            return true;
+    return false;
 }

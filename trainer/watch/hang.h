@@ -74,6 +74,9 @@ struct hang_verdict {
 int hang_judge(struct hang_verdict *verdict, const struct hang_rank *ranks, int world, double patience,
                struct error *err);
 
+/* True if a named rank is in one of the states, given as bits 1 << state. */
+bool hang_blames(const struct hang_verdict *verdict, const struct hang_rank *ranks, unsigned states);
+
 /* ---- the report (hang_report.c) ---------------------------------------------------------------------------------- */
 
 /*

@@ -194,21 +194,12 @@ static void put_cause(FILE *out, const struct hang_verdict *v, const struct hang
     }
 }
 
-/* True if the named ranks have aborted. Then no other rank was lost: that would have been named first. */
-static bool blames_abort(const struct hang_verdict *v, const struct hang_rank *ranks)
-{
-    for (size_t i = 0; i < v->nnamed; i++)
-        if (ranks[v->named[i].rank].state == HANG_ABORTED)
-            return true;
-    return false;
-}
-
 void hang_cause(struct record_cause *cause, const struct hang_verdict *v, const struct hang_rank *ranks, int world)
 {
     FILE *out = fmemopen(cause->text, sizeof cause->text, "w");
 
     cause->text[0] = '\0';
-    cause->aborted = blames_abort(v, ranks);
+    cause->aborted = hang_blames(v, ranks, 1u << HANG_ABORTED); /* a lost rank would have been named instead */
     if (!out)
         return;
     put_cause(out, v, ranks, world);
@@ -328,7 +319,7 @@ static void print_report(FILE *out, const char *title, const struct hang_verdict
             print_history(out, &ranks[v->named[i].rank], v->named[i].rank);
             histories++;
         }
-    if (blames_abort(v, ranks))
+    if (hang_blames(v, ranks, 1u << HANG_ABORTED))
         fputs("\n" HANG_ABORTED_LINE, out);
 }
 

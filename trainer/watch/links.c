@@ -306,36 +306,26 @@ static void read_link(struct links *l, struct rank_link *link)
     }
 }
 
-enum links_news links_poll(struct links *l)
+enum links_news links_poll(struct links *l, struct hang_rank *ranks)
 {
-    enum links_news news;
+    enum links_news news = LINKS_QUIET;
 
     if (!l)
-        return LINKS_QUIET;
+        return news;
     pthread_mutex_lock(&l->lock);
-    news = LINKS_QUIET;
     for (int i = 0; i < l->count; i++) {
-        read_link(l, &l->links[i]);
-        if (l->links[i].state == LINK_DEAD)
+        struct rank_link *link = &l->links[i];
+
+        read_link(l, link);
+        if (link->state == LINK_DEAD)
             news = LINKS_ALARM;
-        else if (l->links[i].state == LINK_TIMED_OUT && news == LINKS_QUIET)
+        else if (link->state == LINK_TIMED_OUT && news == LINKS_QUIET)
             news = LINKS_CUT;
+        if (link->state == LINK_DEAD && ranks && ranks[link->rank].state != HANG_ENDING)
+            ranks[link->rank].state = HANG_DEAD;
     }
     if (l->alarm)
         news = LINKS_ALARM;
     pthread_mutex_unlock(&l->lock);
     return news;
-}
-
-void links_mark_dead(struct links *l, struct hang_rank *ranks)
-{
-    if (!l)
-        return;
-    pthread_mutex_lock(&l->lock);
-    for (int i = 0; i < l->count; i++) {
-        read_link(l, &l->links[i]);
-        if (l->links[i].state == LINK_DEAD && ranks[l->links[i].rank].state != HANG_ENDING)
-            ranks[l->links[i].rank].state = HANG_DEAD;
-    }
-    pthread_mutex_unlock(&l->lock);
 }

@@ -50,10 +50,8 @@ enum links_news {
     LINKS_ALARM, /* a neighbor has raised the alarm, or its process has ended without announcing it */
 };
 
-/* The worst that has happened until now. */
-enum links_news links_poll(struct links *links);
-
-/* ranks[world]: those whose process has ended without announcing it are HANG_DEAD. */
-void links_mark_dead(struct links *links, struct hang_rank *ranks);
+/* The worst that has happened until now. Of ranks[world], which may be NULL, those whose process has ended without
+ * announcing it become HANG_DEAD. */
+enum links_news links_poll(struct links *links, struct hang_rank *ranks);
 
 #endif

@@ -13,24 +13,14 @@
 #include "common/thread.h"
 #include "trainer/watch/recorder.h"
 
-/*
- * Seconds.
- *
- * MOST_WAIT_PER_POLL        if more time has passed between two polls, the process was suspended
- * CHECK_INTERVAL            between two checks of the node's processes; also the least between two checks of the
- *                           directory
- * DIRECTORY_MOST_INTERVAL   longest time between checks of the directory: a thousand nodes may share it
- * CAUSE_TIMEOUT             to get the cause through the directory
- * END_TIMEOUT               for the main thread and the node's other ranks to end
- * CUT_SECONDS               of waiting, after which a connection that timed out is a reason for alarm
- */
+/* Seconds. */
 #define POLL_INTERVAL           0.25
-#define MOST_WAIT_PER_POLL      1.0
-#define CHECK_INTERVAL          1.0
-#define DIRECTORY_MOST_INTERVAL 10.0
-#define CAUSE_TIMEOUT           20.0
-#define END_TIMEOUT             3.0
-#define CUT_SECONDS             5.0
+#define MOST_WAIT_PER_POLL      1.0  /* if more time has passed between two polls, the process was suspended */
+#define CHECK_INTERVAL          1.0  /* between checks of the node's processes, and, at least, of the directory */
+#define DIRECTORY_MOST_INTERVAL 10.0 /* between checks of the directory: a thousand nodes may share it */
+#define CAUSE_TIMEOUT           20.0 /* to get the cause through the directory */
+#define END_TIMEOUT             3.0  /* for the main thread and the node's other ranks to end */
+#define CUT_SECONDS             5.0  /* of waiting, after which a connection that timed out is a reason for alarm */
 
 struct watchdog {
     struct watchdog_config config;
@@ -66,7 +56,7 @@ static void wait_for_change(struct watchdog *w, double seconds)
     int64_t until = recorder_now() + (int64_t)(seconds * 1e9);
     struct timespec time = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
 
-    pthread_cond_timedwait(&w->changed, &w->lock, &time);
+    pthread_cond_clockwait(&w->changed, &w->lock, CLOCK_MONOTONIC, &time);
 }
 
 /* The first call sets the cause; later ones change nothing. */
@@ -180,7 +170,7 @@ static bool raised_elsewhere(struct watchdog *w, struct polling *polling, const 
 
 static bool alarm_is_due(struct watchdog *w, struct polling *polling)
 {
-    enum links_news news = links_poll(w->config.links);
+    enum links_news news = links_poll(w->config.links, NULL);
     struct flight_record record;
 
     record_copy(&record, w->config.record_file);
@@ -330,7 +320,6 @@ static void destroy_watchdog(struct watchdog *w)
 struct watchdog *watchdog_start(const struct watchdog_config *config, struct error *err)
 {
     struct watchdog *w = error_calloc(1, sizeof *w, err);
-    pthread_condattr_t attributes;
 
     if (!w) {
         local_ranks_destroy(config->local_ranks);
@@ -340,10 +329,7 @@ struct watchdog *watchdog_start(const struct watchdog_config *config, struct err
     w->config = *config;
     w->process = getpid();
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    pthread_cond_init(&w->changed, NULL);
     if (thread_start(&w->thread, watch_rank, w) != 0) {
         error_set(err, CODE_IO, "cannot start the watchdog: out of threads");
         destroy_watchdog(w);

@@ -29,7 +29,7 @@ static struct hang_rank *take_snapshot(const struct watchdog_config *config, str
     struct hang_rank *ranks = local_ranks_snapshot(config->local_ranks, err);
 
     if (ranks)
-        links_mark_dead(config->links, ranks);
+        links_poll(config->links, ranks);
     return ranks;
 }
 
@@ -84,24 +84,6 @@ static void print_to_stderr(const struct watchdog_config *config, const struct h
     free(body);
 }
 
-static bool names_lost_rank(const struct hang_verdict *verdict, const struct hang_rank *ranks)
-{
-    for (size_t i = 0; i < verdict->nnamed; i++)
-        if (ranks[verdict->named[i].rank].state == HANG_DEAD || ranks[verdict->named[i].rank].state == HANG_STOPPED)
-            return true;
-    return false;
-}
-
-static int publish_report(const struct watchdog_config *config, const struct hang_verdict *verdict,
-                          const struct hang_rank *ranks, struct error *err)
-{
-    char *text = compose_report(config, verdict, ranks, 0);
-    int result = text ? hang_report_publish(config->output.directory, config->rank, text, err) : -1;
-
-    free(text);
-    return result;
-}
-
 /*
  * Finds the cause from all published records, or from this node's if `published` is NULL. Returns 1 if this rank's
  * report is the one that is used. Returns 0 if another rank has written one first, or if this is not `final` and the
@@ -112,6 +94,7 @@ static int judge_records(const struct watchdog_config *config, const bool *publi
 {
     struct hang_rank *ranks = take_snapshot(config, err); /* also the names of all nodes */
     struct hang_verdict verdict = {0};
+    char *text;
     int result;
 
     if (!ranks)
@@ -120,10 +103,13 @@ static int judge_records(const struct watchdog_config *config, const bool *publi
         hang_collect(config->output.directory, published, ranks, config->world);
     /* patience: half of hang_seconds */
     result = hang_judge(&verdict, ranks, config->world, config->hang_seconds / 2, err) == 0 ? 1 : -1;
-    if (result > 0 && !final && !names_lost_rank(&verdict, ranks))
+    if (result > 0 && !final && !hang_blames(&verdict, ranks, 1u << HANG_DEAD | 1u << HANG_STOPPED))
         result = 0;
-    if (result > 0 && published)
-        result = publish_report(config, &verdict, ranks, err);
+    if (result > 0 && published) {
+        text = compose_report(config, &verdict, ranks, 0);
+        result = text ? hang_report_publish(config->output.directory, config->rank, text, err) : -1;
+        free(text);
+    }
     if (result > 0)
         hang_cause(cause, &verdict, ranks, config->world);
     if (result > 0 && (published || local_ranks_publisher(config->local_ranks)))
