@@ -69,14 +69,12 @@ struct comm *comm_world_create(struct error *err)
 #endif
 }
 
+#ifndef HAVE_MPI
 const char *comm_launch_type(void)
 {
-#ifdef HAVE_MPI
-    return comm_mpi_launch_type();
-#else
     return "none";
-#endif
 }
+#endif
 
 void comm_world_finish(struct comm *world)
 {

@@ -163,9 +163,7 @@ int comm_all_gather(struct comm *comm, enum dtype dtype, void *buffer, size_t co
 int comm_broadcast(struct comm *comm, void *buffer, size_t bytes, int root, struct error *err);
 int comm_barrier(struct comm *comm, struct error *err);
 
-/*
- * For a few scalars: every rank gets the tree sum, or the maximum, of each. The maximum of NaN and a number is NaN.
- */
+/* For a few scalars: every rank gets the tree sum, or the maximum, of each. The maximum of NaN and a number is NaN. */
 int comm_sum_f64(struct comm *comm, double *values, size_t count, struct error *err);
 int comm_max_f64(struct comm *comm, double *values, size_t count, struct error *err);
 

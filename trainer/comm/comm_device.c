@@ -53,11 +53,6 @@ struct staged_comm {
     struct staged_request *pool;
 };
 
-static struct staged_comm *as_staged(struct comm *comm)
-{
-    return (struct staged_comm *)comm;
-}
-
 /* ---- requests ---- */
 
 static void request_destroy(struct staged_comm *s, struct staged_request *request)
@@ -84,7 +79,7 @@ static struct staged_request *request_create(struct staged_comm *s, size_t bytes
 /* The first request of the pool whose buffer is large enough; else a new one, in place of the first. */
 static struct staged_request *take_request(struct comm *comm, size_t bytes, struct error *err)
 {
-    struct staged_comm *s = as_staged(comm);
+    struct staged_comm *s = (struct staged_comm *)comm;
     struct staged_request *small = s->pool;
 
     for (struct staged_request **at = &s->pool; *at; at = &(*at)->next)
@@ -106,7 +101,7 @@ static struct staged_request *take_request(struct comm *comm, size_t bytes, stru
 
 static void return_request(struct staged_request *request)
 {
-    struct staged_comm *s = as_staged(request->base.comm);
+    struct staged_comm *s = (struct staged_comm *)request->base.comm;
 
     request->next = s->pool;
     s->pool = request;
@@ -125,7 +120,7 @@ static struct comm_request *finish_start(struct staged_request *request, struct 
 static int staged_wait(struct comm_request *base, struct error *err)
 {
     struct staged_request *request = (struct staged_request *)base;
-    struct staged_comm *s = as_staged(base->comm);
+    struct staged_comm *s = (struct staged_comm *)base->comm;
 
     /* After a failure the request stays as it is: the network may still write to the buffer. */
     if (request->inner->comm->ops->wait(request->inner, err) < 0)
@@ -141,7 +136,7 @@ static int staged_wait(struct comm_request *base, struct error *err)
 static struct comm_request *staged_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
                                                   size_t count, size_t stride, void *scratch, struct error *err)
 {
-    struct staged_comm *s = as_staged(comm);
+    struct staged_comm *s = (struct staged_comm *)comm;
     size_t bytes = count * dtype_size(dtype), all = bytes * (size_t)comm->size;
     struct staged_request *request = take_request(comm, all + bytes, err);
     char *parts;
@@ -163,7 +158,7 @@ static struct comm_request *staged_reduce_scatter(struct comm *comm, enum dtype 
 
 static struct comm_request *staged_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
 {
-    struct staged_comm *s = as_staged(comm);
+    struct staged_comm *s = (struct staged_comm *)comm;
     size_t own = bytes * (size_t)comm->rank;
     struct staged_request *request = take_request(comm, bytes * (size_t)comm->size, err);
 
@@ -179,7 +174,7 @@ static struct comm_request *staged_all_gather(struct comm *comm, void *buffer, s
 static struct comm_request *staged_message(struct comm *comm, bool sending, void *buffer, size_t bytes, int peer,
                                            struct error *err)
 {
-    struct staged_comm *s = as_staged(comm);
+    struct staged_comm *s = (struct staged_comm *)comm;
     struct staged_request *request = take_request(comm, bytes, err);
 
     if (!request)
@@ -197,7 +192,7 @@ static struct comm_request *staged_message(struct comm *comm, bool sending, void
 static int staged_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
                              struct error *err)
 {
-    struct staged_comm *s = as_staged(comm);
+    struct staged_comm *s = (struct staged_comm *)comm;
     size_t bytes = count * dtype_size(dtype);
     struct staged_request *request = take_request(comm, bytes, err);
 
@@ -215,7 +210,7 @@ static int staged_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, 
 
 static void staged_destroy(struct comm *comm)
 {
-    struct staged_comm *s = as_staged(comm);
+    struct staged_comm *s = (struct staged_comm *)comm;
 
     device_wait(s->dev);
     while (s->pool) {
@@ -236,17 +231,6 @@ static const struct comm_ops staged_ops = {
     .all_reduce = staged_all_reduce,
     .wait = staged_wait,
 };
-
-static struct comm *staged_create(struct comm *host, struct device *dev, struct error *err)
-{
-    struct staged_comm *s = comm_device_create(sizeof *s, &staged_ops, host, err);
-
-    if (!s)
-        return NULL;
-    s->dev = dev;
-    s->k = device_kernels(dev);
-    return &s->base;
-}
 
 /* ---- the fabric ---- */
 
@@ -346,12 +330,10 @@ void comm_fabric_destroy(struct comm_fabric *f)
 
 void comm_fabric_abandon(struct comm_fabric *f, const struct error *err)
 {
-    (void)err;
+    (void)f, (void)err;
 #ifdef HAVE_NCCL
     if (f)
         nccl_root_abort(f->nccl, err);
-#else
-    (void)f;
 #endif
 }
 
@@ -368,6 +350,8 @@ struct comm *comm_host(struct comm *comm)
 struct comm *comm_on_device(struct comm_fabric *f, struct comm *comm, enum comm_use use, int color, int key,
                             struct error *err)
 {
+    struct staged_comm *s;
+
     (void)use, (void)color, (void)key;
 #ifdef HAVE_NCCL
     if (f->nccl && use == COMM_COLLECTIVES)
@@ -375,5 +359,10 @@ struct comm *comm_on_device(struct comm_fabric *f, struct comm *comm, enum comm_
 #endif
     if (device_is_host(f->dev) || comm->size == 1)
         return comm;
-    return staged_create(comm, f->dev, err);
+    s = comm_device_create(sizeof *s, &staged_ops, comm, err);
+    if (!s)
+        return NULL;
+    s->dev = f->dev;
+    s->k = device_kernels(f->dev);
+    return &s->base;
 }

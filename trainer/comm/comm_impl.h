@@ -50,7 +50,6 @@ int comm_read_rank_map(int size, int *map, struct error *err);
 
 /* NULL and CODE_USAGE if the MPI library does not find the ranks that the launcher started. */
 struct comm *comm_mpi_create(const struct launch *launch, struct error *err);
-const char *comm_mpi_launch_type(void); /* comm_launch_type */
 
 /* comm_all_reduce of host memory, whatever comm is for; recorded as comm's. */
 int comm_all_reduce_on_host(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,

@@ -7,7 +7,6 @@
  */
 #include <dlfcn.h>
 #include <limits.h>
-#include <mpi.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,8 +55,6 @@ static struct mpi_request *request_create(struct comm *comm, int npending, struc
     if (!request)
         return NULL;
     request->base.comm = comm;
-    for (int i = 0; i < npending; i++)
-        request->pending[i] = MPI_REQUEST_NULL;
     open_requests++;
     return request;
 }
@@ -249,25 +246,18 @@ static int mpi_wait(struct comm_request *base, struct error *err)
 
 static const struct comm_ops mpi_ops;
 
-/* MPI lets this be called before MPI_Init too. The first line, with blanks for tabs. */
+/* "MPICH Version: 4.0.2", with blanks for tabs; Open MPI's has its package after a comma. MPI lets this be called
+ * before MPI_Init too. */
 static const char *library_version(char version[MPI_MAX_LIBRARY_VERSION_STRING])
 {
     int length;
 
     MPI_Get_library_version(version, &length);
-    version[strcspn(version, "\n")] = '\0';
+    version[strcspn(version, ",\n")] = '\0';
     for (char *at = version; *at; at++)
         if (*at == '\t')
             *at = ' ';
     return version;
-}
-
-/* Open MPI's version has its package after a comma. */
-static int name_length(const char *version)
-{
-    size_t length = strcspn(version, ",");
-
-    return length < 50 ? (int)length : 50;
 }
 
 static struct comm *wrap_handle(MPI_Comm handle, bool world, struct error *err)
@@ -284,9 +274,8 @@ static struct comm *wrap_handle(MPI_Comm handle, bool world, struct error *err)
     MPI_Comm_size(handle, &comm->base.size);
     MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN);
     library_version(version);
-    snprintf(comm->base.text, sizeof comm->base.text, "%d ranks%s, %.*s", comm->base.size,
-             handle != MPI_COMM_WORLD && world ? " in the order of MUSTER_RANK_MAP" : "", name_length(version),
-             version);
+    snprintf(comm->base.text, sizeof comm->base.text, "%d ranks%s, %.50s", comm->base.size,
+             handle != MPI_COMM_WORLD && world ? " in the order of MUSTER_RANK_MAP" : "", version);
     return &comm->base;
 }
 
@@ -355,27 +344,23 @@ static int agree_on_map(const char *text, struct error *err)
 static int order_ranks(MPI_Comm *handle, struct error *err)
 {
     const char *text = getenv("MUSTER_RANK_MAP");
-    int rank, size, code, *map;
+    int rank, size, code = MPI_SUCCESS, found, *map;
 
     if (agree_on_map(text ? text : "", err) < 0)
         return -1;
-    if (!text || !text[0])
-        return 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     map = error_calloc((size_t)size, sizeof *map, err);
-    if (!map)
-        return -1;
-    if (comm_read_rank_map(size, map, err) < 0) {
-        free(map);
-        return -1;
-    }
-    code = MPI_Comm_split(MPI_COMM_WORLD, 0, map[rank], handle);
+    found = map ? comm_read_rank_map(size, map, err) : -1;
+    if (found > 0)
+        code = MPI_Comm_split(MPI_COMM_WORLD, 0, map[rank], handle);
     free(map);
-    return code == MPI_SUCCESS ? 0 : error_set(err, CODE_PEER, "MPI did not order its ranks (code %d)", code);
+    if (code != MPI_SUCCESS)
+        return error_set(err, CODE_PEER, "MPI did not order its ranks (code %d)", code);
+    return found < 0 ? -1 : 0;
 }
 
-const char *comm_mpi_launch_type(void)
+const char *comm_launch_type(void)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
 

@@ -1,13 +1,8 @@
 #include "trainer/comm/comm_nccl.h"
 
 #include <cuda_runtime_api.h>
-#include <nccl.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "common/library.h"
 
 struct nccl_request {
     struct comm_request base;
@@ -23,11 +18,6 @@ struct comm_nccl {
     cudaEvent_t computed; /* after what was enqueued to the device before an operation */
     struct nccl_request *free;
 };
-
-static struct comm_nccl *as_nccl(struct comm *comm)
-{
-    return (struct comm_nccl *)comm;
-}
 
 static int cuda_error(struct error *err, cudaError_t status, const char *what)
 {
@@ -70,7 +60,7 @@ static void return_request(struct comm_nccl *c, struct nccl_request *request)
 /* Before NCCL is called: its stream waits for what was enqueued to the device. */
 static struct nccl_request *begin_request(struct comm *comm, struct error *err)
 {
-    struct comm_nccl *c = as_nccl(comm);
+    struct comm_nccl *c = (struct comm_nccl *)comm;
     struct nccl_request *request = nccl_root_usable(c->root, err) < 0 ? NULL : take_request(c, err);
 
     if (!request)
@@ -86,7 +76,7 @@ static struct nccl_request *begin_request(struct comm *comm, struct error *err)
 static struct comm_request *finish_start(struct nccl_request *request, ncclResult_t status, const char *what,
                                          struct error *err)
 {
-    struct comm_nccl *c = as_nccl(request->base.comm);
+    struct comm_nccl *c = (struct comm_nccl *)request->base.comm;
 
     if (nccl_settle(c->root, c->member.handle, status, what, err) == 0 &&
         cuda_error(err, cudaEventRecord(request->done, c->stream), "cudaEventRecord") == 0)
@@ -97,7 +87,7 @@ static struct comm_request *finish_start(struct nccl_request *request, ncclResul
 static int nccl_wait(struct comm_request *base, struct error *err)
 {
     struct nccl_request *request = (struct nccl_request *)base;
-    struct comm_nccl *c = as_nccl(base->comm);
+    struct comm_nccl *c = (struct comm_nccl *)base->comm;
     cudaError_t status;
     unsigned polls = 0;
 
@@ -145,7 +135,7 @@ static const void *side_by_side(struct comm_nccl *c, const void *send, size_t by
 static struct comm_request *nccl_reduce_scatter(struct comm *comm, enum dtype dtype, void *recv, const void *send,
                                                 size_t count, size_t stride, void *scratch, struct error *err)
 {
-    struct comm_nccl *c = as_nccl(comm);
+    struct comm_nccl *c = (struct comm_nccl *)comm;
     size_t element = dtype_size(dtype);
     struct nccl_request *request = begin_request(comm, err);
     const void *from = request ? side_by_side(c, send, count * element, stride * element, scratch, err) : NULL;
@@ -159,7 +149,7 @@ static struct comm_request *nccl_reduce_scatter(struct comm *comm, enum dtype dt
 
 static struct comm_request *nccl_all_gather(struct comm *comm, void *buffer, size_t bytes, struct error *err)
 {
-    struct comm_nccl *c = as_nccl(comm);
+    struct comm_nccl *c = (struct comm_nccl *)comm;
     const char *own = (const char *)buffer + (size_t)comm->rank * bytes;
     struct nccl_request *request = begin_request(comm, err);
 
@@ -172,7 +162,7 @@ static struct comm_request *nccl_all_gather(struct comm *comm, void *buffer, siz
 static int nccl_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,
                            struct error *err)
 {
-    struct comm_nccl *c = as_nccl(comm);
+    struct comm_nccl *c = (struct comm_nccl *)comm;
     struct record_op op = comm_record_enter(comm, RECORD_ALL_REDUCE, -1);
     struct nccl_request *request = begin_request(comm, err);
     struct comm_request *started = NULL;
@@ -192,7 +182,7 @@ static int nccl_all_reduce(struct comm *comm, enum dtype dtype, void *buffer, si
 /* If a resource of the GPU cannot be freed, no other operation starts on it. */
 static void nccl_destroy(struct comm *comm)
 {
-    struct comm_nccl *c = as_nccl(comm);
+    struct comm_nccl *c = (struct comm_nccl *)comm;
     struct error err;
     int result = 0;
 
