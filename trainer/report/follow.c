@@ -4,8 +4,6 @@
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -217,7 +215,7 @@ int follow_run(const struct follow *follow, struct error *err)
     sigaction(SIGTERM, &action, NULL);
     while (result == 0 && !end) {
         /* Before the last read, so that the last lines are not missed. */
-        bool ended = follow->pid > 0 && kill(follow->pid, 0) < 0 && errno == ESRCH;
+        bool ended = follow->pid > 0 && kill((pid_t)follow->pid, 0) < 0 && errno == ESRCH;
 
         result = read_lines(&f, err);
         end = ended || stop_requested || (follow->steps > 0 && f.last.step >= follow->steps);

@@ -1,7 +1,6 @@
 #include "trainer/report/metrics.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,7 +208,6 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
 
 /* ---- reading a file ---- */
 
-/* A last line without a newline is being written, unless it is a whole step. */
 int metrics_each_step(const char *path, metrics_take_step *take, void *arg, struct metrics_damage *damage,
                       struct error *err)
 {

@@ -137,7 +137,6 @@ static bool wait_for_reader(int fd)
     return false;
 }
 
-/* A file gets them by one write(2), so that no reader sees half a line. A short write (disk full) is removed again. */
 static int write_lines(const struct metrics_writer *writer, const struct work *work, struct error *err)
 {
     struct stat now;
@@ -258,20 +257,6 @@ static void destroy_writer(struct metrics_writer *writer)
     free(writer);
 }
 
-static struct metrics_writer *start_thread(struct metrics_writer *writer, struct error *err)
-{
-    int failure;
-
-    pthread_mutex_init(&writer->mutex, NULL);
-    pthread_cond_init(&writer->changed, NULL);
-    failure = thread_start(&writer->thread, work_until_end, writer);
-    if (failure == 0)
-        return writer;
-    error_set(err, CODE_IO, "no thread for metrics %s: %s", writer->path, strerror(failure));
-    destroy_writer(writer);
-    return NULL;
-}
-
 /* After the file was replaced. */
 static int open_again(struct metrics_writer *writer, struct error *err)
 {
@@ -310,6 +295,7 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct m
 {
     struct metrics_writer *writer = error_calloc(1, sizeof *writer, err);
     struct stat now;
+    int failure;
 
     damage->lines = 0;
     if (!writer)
@@ -327,7 +313,12 @@ struct metrics_writer *metrics_open(const char *path, long resume_step, struct m
     if (S_ISREG(now.st_mode) && now.st_size > 0 &&
         (drop_beyond(writer, &now, resume_step, damage, err) < 0 || open_again(writer, err) < 0))
         goto fail;
-    return start_thread(writer, err);
+    pthread_mutex_init(&writer->mutex, NULL);
+    pthread_cond_init(&writer->changed, NULL);
+    failure = thread_start(&writer->thread, work_until_end, writer);
+    if (failure == 0)
+        return writer;
+    error_set(err, CODE_IO, "no thread for metrics %s: %s", writer->path, strerror(failure));
 fail:
     destroy_writer(writer);
     return NULL;

@@ -1,6 +1,4 @@
 /* muster_report.c - the program muster-report: its command line. The commands are in follow.c, plot.c and summary.c. */
-#include "config.h"
-
 #include <limits.h>
 #include <locale.h>
 #include <stdio.h>
@@ -12,8 +10,6 @@
 #include "common/io.h"
 #include "common/option.h"
 #include "trainer/report/report_commands.h"
-#include "trainer/report/metrics.h"
-#include "trainer/report/progress.h"
 
 enum { CODE_DIFFER = 1 }; /* like diff's; other failures use common/error.h */
 
@@ -42,10 +38,9 @@ static int read_options(const struct option_row *rows, int argc, char **argv, in
 static int run_follow(int argc, char **argv, struct error *err)
 {
     struct follow follow = {.interval = 5.0};
-    long pid = 0;
     const struct option_row rows[] = {
         {"steps", OPTION_WHOLE, .to = &follow.steps, .least = 1},
-        {"pid", OPTION_WHOLE, .to = &pid, .least = 1, .most = INT_MAX},
+        {"pid", OPTION_WHOLE, .to = &follow.pid, .least = 1, .most = INT_MAX},
         {"interval", OPTION_REAL, .to = &follow.interval},
         {0},
     };
@@ -54,7 +49,6 @@ static int run_follow(int argc, char **argv, struct error *err)
     if (code >= 0)
         return code;
     follow.path = argv[optind];
-    follow.pid = (pid_t)pid;
     return follow_run(&follow, err);
 }
 
@@ -204,12 +198,10 @@ static int run_summary(int argc, char **argv, struct error *err)
 
 /* ---- */
 
-struct report_command {
+static const struct {
     const char *name;
     int (*run)(int argc, char **argv, struct error *err); /* an exit code, or -1 */
-};
-
-static const struct report_command COMMANDS[] = {
+} COMMANDS[] = {
     {"follow", run_follow},
     {"plot", run_plot},
     {"compare", run_compare},

@@ -1,7 +1,6 @@
 #include "trainer/report/report_commands.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,13 +161,6 @@ static struct mark *make_marks(const struct plot *plot, size_t *count, struct er
     return marks;
 }
 
-/* An upper estimate, as SVG has no way to measure it: DejaVu Sans, the widest of the fonts, averages 0.58 em. The arrow
- * has three bytes, and the width of two letters. */
-static double label_width(const char *text)
-{
-    return 6.6 * (double)(strlen(text) - 1);
-}
-
 /* Whether the mark's label fits in its row beside those of these marks. */
 static bool label_fits(const struct mark *mark, const struct mark *others, size_t count)
 {
@@ -189,7 +181,9 @@ static int place_marks(struct mark *marks, size_t count)
 
     for (size_t i = count; i-- > 0;) {
         struct mark *mark = &marks[i];
-        double width = label_width(mark->label);
+        /* An upper estimate, as SVG has no way to measure it: DejaVu Sans, the widest of the fonts, averages 0.58 em.
+         * The arrow has three bytes, and the width of two letters. */
+        double width = 6.6 * (double)(strlen(mark->label) - 1);
 
         mark->from = mark->x + 6.0 + width <= RIGHT ? mark->x + 6.0 : mark->x - 6.0 - width;
         mark->to = mark->from + width;

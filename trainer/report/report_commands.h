@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <sys/types.h>
 
 #include "trainer/report/metrics.h"
 
@@ -24,7 +23,7 @@
 struct follow {
     const char *path; /* metrics.jsonl; it may not exist yet */
     long steps;       /* end at this step; 0: unknown, and no bar */
-    pid_t pid;        /* end when this process has ended; 0: none */
+    long pid;         /* end when this process has ended; 0: none */
     double interval;  /* seconds between lines if stdout is not a terminal */
 };
 
