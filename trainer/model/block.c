@@ -1,4 +1,3 @@
-/* block.c - one transformer block, forward and backward. */
 #include "trainer/model/block.h"
 
 #include <stdio.h>

@@ -87,9 +87,7 @@ void norm_backward(const struct weights *w, int tensor, const void *dy, const vo
  */
 const float *context_read(const struct context *c, float *host, const float *at, size_t count);
 
-/*
- * Places pieces in a buffer one after the other, each aligned to a cache line; with base NULL it only counts bytes.
- */
+/* Places pieces in a buffer one after the other, each aligned to a cache line; with base NULL it only counts bytes. */
 struct buffer_layout {
     char *base;
     size_t used;

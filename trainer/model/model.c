@@ -1,4 +1,3 @@
-/* model.c - a model's memory, and the forward and backward pass of its chunks. */
 #include "trainer/model/model.h"
 
 #include <stdlib.h>
@@ -69,25 +68,19 @@ static enum recompute recompute_of(const struct context *c, const struct chunk *
     return layer_recompute(c->job, chunk->first_of_stage + layer);
 }
 
-/* Every block uses the shared buffer from its beginning; its size is that of the largest block. */
-static void place_block(const struct model *m, struct block_activations *a, enum recompute recompute,
-                        struct model_layouts *to)
-{
-    struct buffer_layout own = {.base = to->shared.base};
-
-    block_activations_place(a, m->c, recompute, &to->kept, &own);
-    if (own.used > to->shared.used)
-        to->shared.used = own.used;
-}
-
-/* One micro-batch's activations. Every layer's input is kept, also with recomputation. */
+/* One micro-batch's activations. Every layer's input is kept, also with recomputation. Every block uses the shared
+ * buffer from its beginning; its size is that of the largest block. */
 static void place_slot(const struct model *m, const struct chunk *chunk, struct block_activations *acts,
                        struct model_layouts *to)
 {
     for (int l = 0; l < chunk->config->layers; l++) {
+        struct buffer_layout own = {.base = to->shared.base};
+
         if (l > 0)
             acts[l].x = place_buffer(&to->kept, stream_stride(m));
-        place_block(m, &acts[l], recompute_of(m->c, chunk, l), to);
+        block_activations_place(&acts[l], m->c, recompute_of(m->c, chunk, l), &to->kept, &own);
+        if (own.used > to->shared.used)
+            to->shared.used = own.used;
     }
 }
 
@@ -255,10 +248,9 @@ static void release_head(struct model *m)
 static struct losses run_head(struct model *m, int mb_index, const struct micro_batch *mb,
                               const struct head_gradients *gradients)
 {
-    struct losses losses;
+    struct losses losses = head_loss(&m->head, zero_param(m->zero, units_head(m->units)), zero_param(m->zero, UNIT_WTE),
+                                     model_output(m, m->config.chunks - 1, mb_index), mb, gradients);
 
-    losses = head_loss(&m->head, zero_param(m->zero, units_head(m->units)), zero_param(m->zero, UNIT_WTE),
-                       model_output(m, m->config.chunks - 1, mb_index), mb, gradients);
     release_head(m);
     return losses;
 }

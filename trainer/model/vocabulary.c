@@ -97,15 +97,6 @@ static void backward_of_rows(struct vocabulary *v, const void *wte, const struct
     c->k->matmul(c->dev, &product);
 }
 
-/* Gathers all rows of y; with one rank returns y itself. */
-static void *all_rows(struct vocabulary *v, const void *y, int rows)
-{
-    const struct context *c = v->c;
-
-    tp_start_all_gather(c->tp, y, v->full, rows, c->shape->hidden, "head");
-    return (void *)tp_all_gathered(c->tp, y, v->full);
-}
-
 /* Sums the rows' losses, in order; and those of each sample. */
 static double add_losses(const struct context *c, const float *rows, const struct micro_batch *mb)
 {
@@ -129,8 +120,10 @@ double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, 
 {
     const struct context *c = v->c;
     int all = context_rows(c, mb->samples), most = c->sizes.logits_rows;
-    void *full = all_rows(v, y, all);
+    void *full; /* all rows of y; with one rank y itself */
 
+    tp_start_all_gather(c->tp, y, v->full, all, c->shape->hidden, "head");
+    full = (void *)tp_all_gathered(c->tp, y, v->full);
     for (int first = 0; first < all; first += most) {
         int rows = all - first < most ? all - first : most;
 

@@ -122,16 +122,6 @@ static int create_shared(struct zero *zero, struct error *err)
     return 0;
 }
 
-static int create_buffers(struct zero *zero, struct error *err)
-{
-    if (create_gathers(zero, err) < 0)
-        return -1;
-    for (int i = 0; i < zero->units->nunits; i++)
-        if (create_unit(zero, i, err) < 0)
-            return -1;
-    return create_shared(zero, err);
-}
-
 struct zero *zero_create(struct device *dev, const struct zero_comms *comms, const struct units *units,
                          const struct rank_units *counts, const struct zero_config *config, struct error *err)
 {
@@ -154,7 +144,12 @@ struct zero *zero_create(struct device *dev, const struct zero_comms *comms, con
         goto fail;
     zero->k = device_kernels(dev);
     zero->on_host = device_kernels(zero->host);
-    if (create_buffers(zero, err) == 0)
+    if (create_gathers(zero, err) < 0)
+        goto fail;
+    for (int i = 0; i < units->nunits; i++)
+        if (create_unit(zero, i, err) < 0)
+            goto fail;
+    if (create_shared(zero, err) == 0)
         return zero;
 fail:
     zero_destroy(zero);

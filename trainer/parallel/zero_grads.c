@@ -82,8 +82,11 @@ static void fold_gradients(struct zero *zero, const struct reduce_slot *slot)
         add_rounded(dev, k, dtype, sums, received, incoming, slot->count);
 }
 
-static void finish_slot(struct zero *zero, struct reduce_slot *slot)
+static void finish_oldest(struct zero *zero)
 {
+    struct reduce_slot *slot = &zero->reduce[zero->next_reduce];
+
+    zero->next_reduce = (zero->next_reduce + 1) % REDUCE_SLOTS;
     if (!slot->unit)
         return;
     if (comm_wait(slot->request, error_first(&zero->error)) == 0)
@@ -92,12 +95,6 @@ static void finish_slot(struct zero *zero, struct reduce_slot *slot)
         release_micro_grad(zero, slot->releases);
     slot->unit = NULL;
     slot->request = NULL;
-}
-
-static void finish_oldest(struct zero *zero)
-{
-    finish_slot(zero, &zero->reduce[zero->next_reduce]);
-    zero->next_reduce = (zero->next_reduce + 1) % REDUCE_SLOTS;
 }
 
 static void start_bucket(struct zero *zero, struct zero_unit *u, const float *send, size_t first)

@@ -95,9 +95,7 @@ int zero_status(struct zero *zero, struct error *err); /* takes the first failur
  * buffer, which is free after the backward pass; the next call overwrites it. */
 float *zero_widen_grad(struct zero *zero, const struct zero_unit *u, size_t first, size_t count);
 
-/*
- * zero_params.c: staging, from the host to a device, half by half. On a CPU these are copies.
- */
+/* zero_params.c: staging, from the host to a device, half by half. On a CPU these are copies. */
 char *zero_staging(struct zero *zero); /* a free half, for STAGING_ELEMENTS of staging_element bytes */
 void zero_send_staged(struct zero *zero, void *to, size_t bytes); /* sends that half, once filled */
 void zero_staging_join(struct zero *zero); /* operations enqueued from now on wait for these transfers */

@@ -123,44 +123,31 @@ int zero_initialize(struct zero *zero, const struct job *job, struct error *err)
 
 /* ---- the mirror: the state of a discrete device, copied to the host ---- */
 
+/* Starts to copy the state to its mirror, or the mirror to the state. Returns the last transfer; 0: there is none. */
+static uint64_t transfer_state(struct zero *zero, bool to_mirror)
+{
+    uint64_t transfer = 0;
+
+    for (int i = 0; i < zero->units->nunits; i++) {
+        const struct zero_unit *u = &zero->unit[i];
+
+        for (int kind = 0; kind < ZERO_KINDS; kind++) {
+            float *state = state_of_kind(u, kind), *mirror = u->mirror[kind];
+
+            if (mirror)
+                transfer = device_transfer(zero->dev, to_mirror ? mirror : state, to_mirror ? state : mirror,
+                                           u->size.mirror * sizeof(float));
+        }
+    }
+    return transfer;
+}
+
 bool zero_snapshot(struct zero *zero)
 {
     if (!zero->config.discrete || zero->config.offload)
         return false;
-    for (int i = 0; i < zero->units->nunits; i++) {
-        const struct zero_unit *u = &zero->unit[i];
-
-        for (int kind = 0; kind < ZERO_KINDS; kind++)
-            if (u->mirror[kind])
-                zero->snapshot_transfer =
-                    device_transfer(zero->dev, u->mirror[kind], state_of_kind(u, kind), u->size.mirror * sizeof(float));
-    }
+    zero->snapshot_transfer = transfer_state(zero, true);
     return true; /* also on a rank that holds no unit: all ranks must return the same */
-}
-
-/* Waits for the snapshot, or copies the present state: over a snapshot that was taken and not saved, if there is one. */
-static void fill_mirror(struct zero *zero, bool from_snapshot)
-{
-    if (!from_snapshot)
-        zero_snapshot(zero);
-    device_transfer_wait(zero->dev, zero->snapshot_transfer);
-    zero->snapshot_transfer = 0;
-}
-
-static void load_mirror(struct zero *zero)
-{
-    uint64_t ticket = 0;
-
-    for (int i = 0; i < zero->units->nunits; i++) {
-        const struct zero_unit *u = &zero->unit[i];
-
-        for (int kind = 0; kind < ZERO_KINDS; kind++)
-            if (u->mirror[kind])
-                ticket =
-                    device_transfer(zero->dev, state_of_kind(u, kind), u->mirror[kind], u->size.mirror * sizeof(float));
-    }
-    device_transfer_join(zero->dev, ticket);
-    device_transfer_wait(zero->dev, ticket);
 }
 
 /* ---- pieces of checkpoints ---- */
@@ -174,8 +161,12 @@ int zero_pieces(struct zero *zero, enum zero_pieces_for use, struct ckpt_piece *
 
     if (zero->config.discrete && !zero->config.offload && !zero->config.mirror)
         return error_set(err, CODE_INTERNAL, "zero: no host memory was allocated for checkpoints");
-    if (saving && zero->config.discrete && !zero->config.offload)
-        fill_mirror(zero, use == ZERO_SAVE_SNAPSHOT);
+    if (saving && zero->config.discrete && !zero->config.offload) {
+        if (use == ZERO_SAVE_PRESENT) /* over a snapshot that was taken and not saved, if there is one */
+            zero_snapshot(zero);
+        device_transfer_wait(zero->dev, zero->snapshot_transfer);
+        zero->snapshot_transfer = 0;
+    }
     *pieces = error_calloc(most, sizeof **pieces, err);
     *addresses = error_calloc(most * ZERO_KINDS, sizeof **addresses, err);
     if (!*pieces || !*addresses) {
@@ -203,7 +194,11 @@ int zero_pieces(struct zero *zero, enum zero_pieces_for use, struct ckpt_piece *
 
 int zero_finish_load(struct zero *zero, struct error *err)
 {
-    if (zero->config.discrete && !zero->config.offload)
-        load_mirror(zero);
+    if (zero->config.discrete && !zero->config.offload) {
+        uint64_t transfer = transfer_state(zero, false);
+
+        device_transfer_join(zero->dev, transfer);
+        device_transfer_wait(zero->dev, transfer);
+    }
     return zero_refresh_params(zero, err);
 }
