@@ -95,15 +95,6 @@ static void wait_for(struct pipeline *p, struct comm_request **request)
     *request = NULL;
 }
 
-/* The gradient buffer of the next backward entry; waits until its previous content was sent. */
-static void *next_gradient(struct pipeline *p)
-{
-    int index = p->backwards % MODEL_GRADIENTS;
-
-    wait_for(p, &p->sent_down[index]);
-    return model_gradient(p->model, index);
-}
-
 static void receive_input(struct pipeline *p, const struct schedule_entry *entry)
 {
     size_t bytes = activation_bytes(p, entry->micro_batch);
@@ -114,10 +105,12 @@ static void receive_input(struct pipeline *p, const struct schedule_entry *entry
         comm_purpose(p->up, "activations", NULL);
         p->receiving = comm_start_recv(p->up, input, bytes, stage_below(p), error_first(&p->error));
     } else if (entry->kind == SCHEDULE_BACKWARD && !is_last(p, entry->chunk)) {
-        void *gradient = next_gradient(p);
+        int index = p->backwards % MODEL_GRADIENTS;
 
+        wait_for(p, &p->sent_down[index]); /* until the buffer's previous content was sent */
         comm_purpose(p->down, "gradients of activations", NULL);
-        p->receiving = comm_start_recv(p->down, gradient, bytes, stage_above(p), error_first(&p->error));
+        p->receiving =
+            comm_start_recv(p->down, model_gradient(p->model, index), bytes, stage_above(p), error_first(&p->error));
     }
 }
 

@@ -124,9 +124,7 @@ void run_log(const struct run *run, const char *format, ...) __attribute__((form
 /* The metrics of the step that was just done. */
 struct metrics_step run_measure(const struct run *run, const struct step_result *result, double step_seconds);
 
-/*
- * At the end, collective: logs the predicted and the peak memory of rank 0, and the largest error of any rank.
- */
+/* At the end, collective: logs the predicted and the peak memory of rank 0, and the largest error of any rank. */
 int run_report_memory(const struct run *run, struct error *err);
 
 /* Once a step on every rank: prints the log line if one is due, or the progress line on a terminal. */
@@ -134,12 +132,7 @@ void run_report(struct run *run, const struct metrics_step *m, const struct loss
 
 void run_log_validation(const struct run *run, const struct metrics_step *m);
 
-/*
- * Of the data sets:
- *
- * run_data_start: after the engine is restored or initialized. Logs the sets of a blend. run_data_finish may be called
- * without it.
- */
+/* When the engine is restored or initialized: logs the sets of a blend. run_data_finish may be called without it. */
 int run_data_start(struct run *run, struct error *err);
 void run_data_finish(struct run *run);
 

@@ -161,8 +161,7 @@ static void log_stragglers(const struct run *run, const struct straggler *found,
         straggler_text(text, sizeof text, &found[i], run->locations[found[i].rank].host);
         run_log(run, "%s", text);
     }
-    for (int rank = 0; rank < comm_size(run->world); rank++)
-        run->slow[rank] = false;
+    memset(run->slow, 0, (size_t)comm_size(run->world) * sizeof *run->slow);
     for (int i = 0; i < n; i++)
         run->slow[found[i].rank] = true;
 }

@@ -2,14 +2,7 @@
 #include <math.h>
 
 #include "trainer/engine.h"
-#include "trainer/optim/optim.h"
 #include "trainer/watch/recorder.h"
-
-/* This rank's part of a global batch. */
-struct step_work {
-    int micro_batches;
-    long own; /* samples of this rank */
-};
 
 struct mean_loss loss_mean(const struct loss_sums *sums)
 {
@@ -50,31 +43,26 @@ static struct micro_batch cut_batch(const struct batch *b, long begin, long coun
 /* The global batch is the run's samples [first, first + size). A rank with too few samples adds one empty sample, which
  * all its empty micro-batches use. *sums gets the numbers by which the losses will be divided. */
 static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int size, bool training,
-                      struct step_work *work, struct loss_sums *sums, struct error *err)
+                      struct share *share, struct loss_sums *sums, struct error *err)
 {
-    struct share share = rank_config_share(e->job, &e->config.mesh, e->config.coords.dp, size);
     long micro = e->job->batch.micro_batch;
     const struct batch *batch;
 
-    first += (uint64_t)share.first; /* from here on, this rank's first sample */
+    *share = rank_config_share(e->job, &e->config.mesh, e->config.coords.dp, size);
+    first += (uint64_t)share->first; /* from here on, this rank's first sample */
     recorder_phase("reading data");
-    if (batch_read(e->batch, blend, first, share.count, err) < 0)
+    if (batch_read(e->batch, blend, first, share->count, err) < 0)
         return -1;
     recorder_phase(NULL);
-    if ((share.micro_batches - 1) * micro >= share.count)
-        batch_fill_empty(e->batch, share.count);
+    if ((share->micro_batches - 1) * micro >= share->count)
+        batch_fill_empty(e->batch, share->count);
     batch = feed_batch(e->feed, e->batch);
-    for (int i = 0; i < share.micro_batches; i++) {
-        long begin = i * micro, left = share.count - begin;
+    for (int i = 0; i < share->micro_batches; i++) {
+        long begin = i * micro < share->count ? i * micro : share->count, left = share->count - begin;
+        long samples = left == 0 ? 1 : left < micro ? left : micro;
 
-        if (left <= 0)
-            e->micro_batches[i] = cut_batch(batch, share.count, 1, first, training, e->sample_losses);
-        else
-            e->micro_batches[i] =
-                cut_batch(batch, begin, left < micro ? left : micro, first, training, e->sample_losses);
+        e->micro_batches[i] = cut_batch(batch, begin, samples, first, training, e->sample_losses);
     }
-    work->micro_batches = share.micro_batches;
-    work->own = share.count;
     *sums = (struct loss_sums){.predictions = (double)e->batch->predicted, .samples = size};
     comm_purpose(e->dp, "predictions", "count");
     return comm_sum_f64(e->dp, &sums->predictions, 1, err);
@@ -95,13 +83,13 @@ static int sum_losses(struct engine *e, struct losses losses, struct loss_sums *
 }
 
 /* All tp ranks of the last stage have the losses of its samples: the first one counts them. */
-static void add_to_sets(struct engine *e, const struct step_work *work, struct set_sums *sums)
+static void add_to_sets(struct engine *e, const struct share *share, struct set_sums *sums)
 {
     const struct mesh_coords *at = &e->config.coords;
 
     if (at->pp != e->config.mesh.pp - 1 || at->tp != 0)
         return;
-    for (long i = 0; i < work->own; i++) {
+    for (long i = 0; i < share->count; i++) {
         int set = e->batch->drawn[i].set;
 
         sums->losses[set] += e->sample_losses[i];
@@ -173,23 +161,23 @@ static enum skip judge_step(struct engine *e, struct step_result *result)
 static int compute_gradient(struct engine *e, struct step_result *result, struct error *err)
 {
     struct loss_sums *sums = &result->sums;
-    struct step_work work;
+    struct share share;
     struct losses losses;
     struct loss_factors scales;
     double norm_squared;
 
-    if (read_batch(e, e->train, e->consumed_samples, result->global_batch, true, &work, sums, err) < 0)
+    if (read_batch(e, e->train, e->consumed_samples, result->global_batch, true, &share, sums, err) < 0)
         return -1;
     scales.tokens = sums->predictions > 0 ? result->loss_scale / sums->predictions : 0;
     scales.order = result->loss_scale / sums->samples;
-    if (pipeline_run(e->pipeline, e->micro_batches, work.micro_batches, &scales, &losses, err) < 0 ||
+    if (pipeline_run(e->pipeline, e->micro_batches, share.micro_batches, &scales, &losses, err) < 0 ||
         zero_finish_gradients(e->zero, err) < 0 || engine_status(e, err) < 0 || sum_losses(e, losses, sums, err) < 0 ||
         zero_grad_norm_squared(e->zero, &norm_squared, err) < 0)
         return -1;
     result->loss = loss_mean(sums);
     result->grad_norm = sqrt(norm_squared) / result->loss_scale;
     if (isfinite(result->loss.all))
-        add_to_sets(e, &work, &e->train_sums);
+        add_to_sets(e, &share, &e->train_sums);
     return 0;
 }
 
@@ -223,15 +211,15 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
 
 int engine_evaluate(struct engine *e, uint64_t first, int size, struct loss_sums *sums, struct error *err)
 {
-    struct step_work work;
+    struct share share;
     struct losses losses;
     struct loss_sums own;
 
-    if (read_batch(e, e->valid, first, size, false, &work, &own, err) < 0 ||
-        pipeline_run(e->pipeline, e->micro_batches, work.micro_batches, NULL, &losses, err) < 0 ||
+    if (read_batch(e, e->valid, first, size, false, &share, &own, err) < 0 ||
+        pipeline_run(e->pipeline, e->micro_batches, share.micro_batches, NULL, &losses, err) < 0 ||
         engine_status(e, err) < 0)
         return -1;
-    add_to_sets(e, &work, &e->valid_sums);
+    add_to_sets(e, &share, &e->valid_sums);
     if (sum_losses(e, losses, &own, err) < 0)
         return -1;
     loss_add(sums, &own);

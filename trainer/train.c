@@ -191,16 +191,12 @@ static int one_step(struct run *run, struct error *err)
     run->validation_due = run_validates_step(run);
     m = run_measure(run, &result, clock_monotonic() - started);
     run_report(run, &m, &result.sums);
-    if (run_data_step(run, &m, err) < 0)
-        return -1;
-    if (run_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0)
-        return -1;
-    if (run_validation(run, &m, err) < 0)
+    if (run_data_step(run, &m, err) < 0 ||
+        run_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0 ||
+        run_validation(run, &m, err) < 0)
         return -1;
     write_metrics(run, &m);
-    if (check_skipped(run, &result, err) < 0)
-        return -1;
-    return saver_step(run->saver, err);
+    return check_skipped(run, &result, err) < 0 ? -1 : saver_step(run->saver, err);
 }
 
 /* Repeats the validation of the step that the run resumed from. report.minutes count from the end of this validation:
