@@ -159,7 +159,7 @@ int job_load(struct job *job, const char *path, char *const *set, int nset, stru
 /* The same for text in memory, such as the job file in a checkpoint; errors name the file `name`. */
 int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err);
 
-void job_destroy(struct job *job);
+void job_destroy(struct job *job); /* does nothing to zeros, and when *job could not be read */
 
 /* Whether the file or an override gives the key. If not, it has its default, or a value that follows from others. */
 bool job_gives(const struct job *job, const char *path);

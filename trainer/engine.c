@@ -189,7 +189,7 @@ void engine_destroy(struct engine *e)
 {
     if (!e)
         return;
-    engine_forget_loaded(e);
+    job_destroy(&e->loaded);
     pipeline_destroy(e->pipeline);
     model_destroy(e->model);
     zero_destroy(e->zero);

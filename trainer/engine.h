@@ -59,8 +59,7 @@ struct engine {
     struct loss_scale loss_scale;
     struct spike spike;
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
-    struct job loaded;    /* the job that it was trained with */
-    bool is_loaded_known; /* the checkpoint has its job file */
+    struct job loaded;    /* the job that it was trained with; `text` is NULL if it has none that can be read */
     struct error changed; /* a data set was replaced since that checkpoint; or CODE_OK */
 };
 
@@ -132,8 +131,5 @@ int engine_set_losses(struct engine *engine, struct set_sums *sums, double *loss
  */
 int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why),
                    struct error *err);
-
-/* Frees engine->loaded. */
-void engine_forget_loaded(struct engine *engine);
 
 #endif

@@ -98,14 +98,12 @@ static int run_training(const struct train_options *options)
 {
     struct error err = {0};
     struct comm *world = comm_world_create(&err);
-    struct job job;
-    bool loaded;
+    struct job job = {0};
     int result;
 
     if (!world)
         return fail_to_connect(&err);
-    loaded = job_load(&job, options->job_path, options->set, options->nset, &err) == 0;
-    result = comm_agree(world, loaded ? 0 : -1, &err);
+    result = comm_agree(world, job_load(&job, options->job_path, options->set, options->nset, &err), &err);
     if (result == 0)
         result = choose_mesh(&job, options->job_path, world, &err);
     if (result == 0) /* the last change of the job: its text keeps the patterns */
@@ -114,8 +112,7 @@ static int run_training(const struct train_options *options)
         result = options->evaluate ? evaluate(&job, world, &err) : train(&job, world, &err);
     else
         train_fail(world, &err);
-    if (loaded)
-        job_destroy(&job);
+    job_destroy(&job);
     comm_world_finish(world);
     return result < 0 ? (int)err.code : result;
 }

@@ -52,36 +52,11 @@ static int agree_ranks(void *arg, int result, struct error *err)
     return -1;
 }
 
-/* Collective. */
-static struct node_memory *create_memory(struct comm *world, struct error *err)
-{
-    struct node_memory *memory = error_calloc(1, sizeof *memory, err);
-
-    if (comm_agree(world, memory ? 0 : -1, err) < 0) {
-        free(memory);
-        return NULL;
-    }
-    memory->ranks = comm_split(world, node_color(), comm_rank(world), err);
-    if (!memory->ranks) {
-        free(memory);
-        return NULL;
-    }
-    comm_label(memory->ranks, "node");
-    return memory;
-}
-
 static void unmap_memory(struct node_memory *memory)
 {
     if (memory->node.memory)
         munmap(memory->node.memory, memory->node.bytes);
     memory->node = (struct ckpt_node){.rank = 0, .ranks = 1};
-}
-
-static void destroy_memory(struct node_memory *memory)
-{
-    unmap_memory(memory);
-    comm_destroy(memory->ranks);
-    free(memory);
 }
 
 /* Where the lowest rank's memory is for the others; with a number that only this memory begins with. */
@@ -159,7 +134,7 @@ static int share_memory(struct node_memory *memory, size_t bytes, struct error *
 
 /*
  * For ckpt_read_together: all ranks of the node, with memory for this checkpoint; or this rank alone. Borrowed, until
- * the next call or destroy_memory. NULL only when a rank was lost. Collective over the ranks of the node.
+ * the next call or unmap_memory. NULL only when a rank was lost. Collective over the ranks of the node.
  */
 static const struct ckpt_node *memory_for(struct node_memory *memory, const struct ckpt *ckpt, struct error *err)
 {
@@ -182,7 +157,6 @@ static int check_model(const struct engine *e, const struct ckpt *ckpt, struct e
 {
     size_t count;
     const struct ckpt_tensor *theirs = ckpt_tensors(ckpt, &count);
-
     const struct units *units = e->units;
 
     for (size_t i = 0; i < count && i < units->ntensors; i++) {
@@ -204,13 +178,6 @@ static int check_model(const struct engine *e, const struct ckpt *ckpt, struct e
     return 0;
 }
 
-void engine_forget_loaded(struct engine *e)
-{
-    if (e->is_loaded_known)
-        job_destroy(&e->loaded);
-    e->is_loaded_known = false;
-}
-
 /*
  * No tensor's shape depends on the number of heads, but the same weights with other heads are another model. So this
  * compares the number of heads with the one in the checkpoint's job text. Without a readable job text nothing is
@@ -220,13 +187,12 @@ static int check_job(struct engine *e, const struct ckpt *ckpt, struct error *er
 {
     const char *text = ckpt_job_text(ckpt);
 
-    engine_forget_loaded(e);
+    job_destroy(&e->loaded);
     e->changed.code = CODE_OK;
     if (set_record_compare(text, e->train, &e->changed) == 0)
         set_record_compare(text, e->valid, &e->changed);
     if (job_parse(&e->loaded, text, ckpt_path(ckpt), NULL, 0, NULL) < 0)
         return 0;
-    e->is_loaded_known = true;
     if (e->loaded.model.heads != e->job->model.heads)
         return error_set(err, CODE_CONFIG, "%s is of another model: it has %d heads, the job file's model %d",
                          ckpt_path(ckpt), e->loaded.model.heads, e->job->model.heads);
@@ -443,7 +409,7 @@ static size_t keep_only(uint64_t *steps, size_t count, uint64_t step)
 int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err)
 {
     char parent[JOB_PATH_SIZE];
-    struct node_memory *memory;
+    struct node_memory memory = {0};
     uint64_t *steps, step;
     size_t count, tried = 0;
     bool one = !ours && ckpt_find_step_path(parent, sizeof parent, &step, dir);
@@ -454,18 +420,21 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
         return -1;
     if (one)
         count = keep_only(steps, count, step);
-    if (!(memory = create_memory(e->world, err))) {
+    memory.ranks = comm_split(e->world, node_color(), comm_rank(e->world), err);
+    if (!memory.ranks) {
         free(steps);
         return -1;
     }
+    comm_label(memory.ranks, "node");
     for (; tried < count; tried++) {
-        result = load_agreed(e, dir, steps[tried], memory, err);
+        result = load_agreed(e, dir, steps[tried], &memory, err);
         if (result == 0 || err->code != CODE_DATA || one || check_directory(e, dir, err) < 0)
             break;
         if (comm_rank(e->world) == 0)
             skipped(err->text);
     }
-    destroy_memory(memory);
+    unmap_memory(&memory);
+    comm_destroy(memory.ranks);
     if (result < 0 && tried == count) {
         struct error last = *err;
 

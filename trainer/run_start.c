@@ -277,7 +277,7 @@ static void log_changed_job(struct run *run)
     long next = (long)e->step + 1;
     double before, now;
 
-    if (!e->is_loaded_known)
+    if (!e->loaded.text)
         return;
     job_each_difference(&e->loaded, run->job, log_difference, run);
     before = learning_rate(&e->loaded, next);
@@ -330,14 +330,6 @@ static int restore_or_initialize(struct run *run, struct error *err)
     if (engine_initialize(e, err) < 0)
         return -1;
     run_log(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
-    return 0;
-}
-
-/* A kill-switch file that is not removed would stop the run after every requeue. */
-static int refuse_kill_file(const struct job *job, struct error *err)
-{
-    if (job->report.kill_file[0] && access(job->report.kill_file, F_OK) == 0)
-        return error_set(err, CODE_CONFIG, "the kill-switch file %s exists: remove it to train", job->report.kill_file);
     return 0;
 }
 
@@ -462,13 +454,15 @@ int run_create_engine(struct run *run, struct error *err)
 
 int run_start(struct run *run, struct error *err)
 {
-    if (refuse_kill_file(run->job, err) < 0 || run_create_engine(run, err) < 0 || run_claim_start(run, err) < 0 ||
-        measure_peak(run, err) < 0)
+    const char *kill_file = run->job->report.kill_file;
+
+    /* If it is not removed, it would stop the run after every requeue. */
+    if (kill_file[0] && access(kill_file, F_OK) == 0)
+        return error_set(err, CODE_CONFIG, "the kill-switch file %s exists: remove it to train", kill_file);
+    if (run_create_engine(run, err) < 0 || run_claim_start(run, err) < 0 || measure_peak(run, err) < 0)
         return -1;
     describe_run(run);
-    if (run_tokenizer_start(run, err) < 0)
-        return -1;
-    if (compare_threads(run, err) < 0 || !(run->saver = saver_create(run, err)) ||
+    if (run_tokenizer_start(run, err) < 0 || compare_threads(run, err) < 0 || !(run->saver = saver_create(run, err)) ||
         restore_or_initialize(run, err) < 0 || saver_reserve(run->saver, run->resumed, err) < 0 ||
         run_data_start(run, err) < 0 || open_metrics(run, err) < 0 || find_validation(run, err) < 0)
         return -1;
