@@ -236,14 +236,12 @@ static const char *const rows[] = {"parameters",        "gradients",          "o
                                    "activations",       "workspace",          "communication",
                                    "in all, on device", "optimizer, on host", "staging, on host"};
 
+/* The kinds in their order; between those of the device and of the host, the sum of the former. */
 static size_t footprint_row(const struct footprint *b, int row)
 {
-    const size_t *of = b->bytes;
-    const size_t fields[] = {of[FOOTPRINT_PARAMETERS],  of[FOOTPRINT_GRADIENTS],      of[FOOTPRINT_OPTIMIZER],
-                             of[FOOTPRINT_ACTIVATIONS], of[FOOTPRINT_WORKSPACE],      of[FOOTPRINT_COMMUNICATION],
-                             footprint_device(b),       of[FOOTPRINT_HOST_OPTIMIZER], of[FOOTPRINT_HOST_STAGING]};
-
-    return fields[row];
+    if (row == FOOTPRINT_HOST_OPTIMIZER)
+        return footprint_device(b);
+    return b->bytes[row < FOOTPRINT_HOST_OPTIMIZER ? row : row - 1];
 }
 
 /* The first stages, the largest and the last, in order. Returns their number. */

@@ -7,78 +7,43 @@ static size_t round_up(size_t value, size_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-static int embedding_shapes(const struct model_shape *m, struct unit_tensor_shape *shapes)
-{
-    const struct unit_tensor_shape plans[] = {{"wte.weight", 2, {m->vocab, m->hidden}, 0, true}};
-
-    memcpy(shapes, plans, sizeof plans);
-    return (int)(sizeof plans / sizeof *plans);
-}
-
-static int position_shapes(const struct model_shape *m, struct unit_tensor_shape *shapes)
-{
-    const struct unit_tensor_shape plans[] = {
-        [POSITION_WPE] = {"wpe.weight", 2, {m->seq_length, m->hidden}, UNIT_WHOLE, false},
-        [POSITION_WTT] = {"wtt.weight", 2, {2, m->hidden}, UNIT_WHOLE, false},
-    };
-
-    memcpy(shapes, plans, sizeof plans);
-    return m->kind == MODEL_BERT ? 2 : 1;
-}
-
-static int block_shapes(const struct model_shape *m, struct unit_tensor_shape *shapes)
-{
-    int d = m->hidden;
-    const struct unit_tensor_shape plans[] = {
-        [BLOCK_LN_1_WEIGHT] = {"ln_1.weight", 1, {d}, UNIT_WHOLE, false},
-        [BLOCK_LN_1_BIAS] = {"ln_1.bias", 1, {d}, UNIT_WHOLE, false},
-        [BLOCK_ATTN_PROJ_BIAS] = {"attn.c_proj.bias", 1, {d}, UNIT_WHOLE, false},
-        [BLOCK_LN_2_WEIGHT] = {"ln_2.weight", 1, {d}, UNIT_WHOLE, false},
-        [BLOCK_LN_2_BIAS] = {"ln_2.bias", 1, {d}, UNIT_WHOLE, false},
-        [BLOCK_MLP_PROJ_BIAS] = {"mlp.c_proj.bias", 1, {d}, UNIT_WHOLE, false},
-        [BLOCK_QKV_WEIGHT] = {"attn.c_attn.weight", 3, {d, 3, d}, 2, false},
-        [BLOCK_QKV_BIAS] = {"attn.c_attn.bias", 2, {3, d}, 1, false},
-        [BLOCK_ATTN_PROJ_WEIGHT] = {"attn.c_proj.weight", 2, {d, d}, 0, false},
-        [BLOCK_FC_WEIGHT] = {"mlp.c_fc.weight", 2, {d, 4 * d}, 1, false},
-        [BLOCK_FC_BIAS] = {"mlp.c_fc.bias", 1, {4 * d}, 0, false},
-        [BLOCK_MLP_PROJ_WEIGHT] = {"mlp.c_proj.weight", 2, {4 * d, d}, 0, false},
-    };
-
-    memcpy(shapes, plans, sizeof plans);
-    return (int)(sizeof plans / sizeof *plans);
-}
-
-static int head_shapes(const struct model_shape *m, struct unit_tensor_shape *shapes)
-{
-    int d = m->hidden;
-    const struct unit_tensor_shape plans[] = {
-        [HEAD_LN_F_WEIGHT] = {"ln_f.weight", 1, {d}, UNIT_WHOLE, false},
-        [HEAD_LN_F_BIAS] = {"ln_f.bias", 1, {d}, UNIT_WHOLE, false},
-        [HEAD_MLM_WEIGHT] = {"mlm.dense.weight", 2, {d, d}, UNIT_WHOLE, false},
-        [HEAD_MLM_BIAS] = {"mlm.dense.bias", 1, {d}, UNIT_WHOLE, false},
-        [HEAD_MLM_LN_WEIGHT] = {"mlm.ln.weight", 1, {d}, UNIT_WHOLE, false},
-        [HEAD_MLM_LN_BIAS] = {"mlm.ln.bias", 1, {d}, UNIT_WHOLE, false},
-        [HEAD_POOLER_WEIGHT] = {"pooler.weight", 2, {d, d}, UNIT_WHOLE, false},
-        [HEAD_POOLER_BIAS] = {"pooler.bias", 1, {d}, UNIT_WHOLE, false},
-        [HEAD_ORDER_WEIGHT] = {"order.weight", 2, {d, 2}, UNIT_WHOLE, false},
-        [HEAD_ORDER_BIAS] = {"order.bias", 1, {2}, UNIT_WHOLE, false},
-        [HEAD_VOCAB_BIAS] = {"mlm.bias", 1, {m->vocab}, 0, true},
-    };
-
-    memcpy(shapes, plans, sizeof plans);
-    return m->kind == MODEL_BERT ? HEAD_VOCAB_BIAS + 1 : HEAD_LN_F_BIAS + 1;
-}
-
 int unit_tensor_shapes(const struct model_shape *m, enum unit_kind kind, struct unit_tensor_shape *shapes)
 {
-    static int (*const of[])(const struct model_shape *, struct unit_tensor_shape *) = {
-        [UNIT_KIND_WTE] = embedding_shapes,
-        [UNIT_KIND_POSITION] = position_shapes,
-        [UNIT_KIND_BLOCK] = block_shapes,
-        [UNIT_KIND_HEAD] = head_shapes,
+    int d = m->hidden;
+    bool bert = m->kind == MODEL_BERT;
+    const int count[UNIT_KINDS] = {1, bert ? 2 : 1, BLOCK_MLP_PROJ_WEIGHT + 1,
+                                   bert ? HEAD_VOCAB_BIAS + 1 : HEAD_LN_F_BIAS + 1};
+    const struct unit_tensor_shape all[UNIT_KINDS][UNIT_MAX_TENSORS] = {
+        [UNIT_KIND_WTE] = {[WTE_WEIGHT] = {"wte.weight", 2, {m->vocab, d}, 0, true}},
+        [UNIT_KIND_POSITION] = {[POSITION_WPE] = {"wpe.weight", 2, {m->seq_length, d}, UNIT_WHOLE, false},
+                                [POSITION_WTT] = {"wtt.weight", 2, {2, d}, UNIT_WHOLE, false}},
+        [UNIT_KIND_BLOCK] = {[BLOCK_LN_1_WEIGHT] = {"ln_1.weight", 1, {d}, UNIT_WHOLE, false},
+                             [BLOCK_LN_1_BIAS] = {"ln_1.bias", 1, {d}, UNIT_WHOLE, false},
+                             [BLOCK_ATTN_PROJ_BIAS] = {"attn.c_proj.bias", 1, {d}, UNIT_WHOLE, false},
+                             [BLOCK_LN_2_WEIGHT] = {"ln_2.weight", 1, {d}, UNIT_WHOLE, false},
+                             [BLOCK_LN_2_BIAS] = {"ln_2.bias", 1, {d}, UNIT_WHOLE, false},
+                             [BLOCK_MLP_PROJ_BIAS] = {"mlp.c_proj.bias", 1, {d}, UNIT_WHOLE, false},
+                             [BLOCK_QKV_WEIGHT] = {"attn.c_attn.weight", 3, {d, 3, d}, 2, false},
+                             [BLOCK_QKV_BIAS] = {"attn.c_attn.bias", 2, {3, d}, 1, false},
+                             [BLOCK_ATTN_PROJ_WEIGHT] = {"attn.c_proj.weight", 2, {d, d}, 0, false},
+                             [BLOCK_FC_WEIGHT] = {"mlp.c_fc.weight", 2, {d, 4 * d}, 1, false},
+                             [BLOCK_FC_BIAS] = {"mlp.c_fc.bias", 1, {4 * d}, 0, false},
+                             [BLOCK_MLP_PROJ_WEIGHT] = {"mlp.c_proj.weight", 2, {4 * d, d}, 0, false}},
+        [UNIT_KIND_HEAD] = {[HEAD_LN_F_WEIGHT] = {"ln_f.weight", 1, {d}, UNIT_WHOLE, false},
+                            [HEAD_LN_F_BIAS] = {"ln_f.bias", 1, {d}, UNIT_WHOLE, false},
+                            [HEAD_MLM_WEIGHT] = {"mlm.dense.weight", 2, {d, d}, UNIT_WHOLE, false},
+                            [HEAD_MLM_BIAS] = {"mlm.dense.bias", 1, {d}, UNIT_WHOLE, false},
+                            [HEAD_MLM_LN_WEIGHT] = {"mlm.ln.weight", 1, {d}, UNIT_WHOLE, false},
+                            [HEAD_MLM_LN_BIAS] = {"mlm.ln.bias", 1, {d}, UNIT_WHOLE, false},
+                            [HEAD_POOLER_WEIGHT] = {"pooler.weight", 2, {d, d}, UNIT_WHOLE, false},
+                            [HEAD_POOLER_BIAS] = {"pooler.bias", 1, {d}, UNIT_WHOLE, false},
+                            [HEAD_ORDER_WEIGHT] = {"order.weight", 2, {d, 2}, UNIT_WHOLE, false},
+                            [HEAD_ORDER_BIAS] = {"order.bias", 1, {2}, UNIT_WHOLE, false},
+                            [HEAD_VOCAB_BIAS] = {"mlm.bias", 1, {m->vocab}, 0, true}},
     };
 
-    return of[kind](m, shapes);
+    memcpy(shapes, all[kind], (size_t)count[kind] * sizeof *shapes);
+    return count[kind];
 }
 
 int vocabulary_padded(const struct model_shape *m, int tp)
