@@ -36,27 +36,10 @@ void scratch_pieces(const struct pass_sizes *s, size_t bytes[SCRATCH_PIECES])
     bytes[SCRATCH_FULL_A] = bytes[SCRATCH_FULL_B] = s->tp > 1 ? rows * d * element : 0;
 }
 
-const int head_piece_times[MODEL_BERT + 1][HEAD_PIECES] = {
-    [MODEL_GPT] = {[HEAD_LOGITS] = 1,
-                   [HEAD_FULL] = 1,
-                   [HEAD_STATS] = 1,
-                   [HEAD_LOSS] = 4,
-                   [HEAD_WIDE] = 1,
-                   [HEAD_HOST] = 1,
-                   [HEAD_NORM] = 1,
-                   [HEAD_MEAN] = 2},
-    [MODEL_BERT] = {[HEAD_LOGITS] = 1,
-                    [HEAD_FULL] = 1,
-                    [HEAD_STATS] = 1,
-                    [HEAD_LOSS] = 4,
-                    [HEAD_WIDE] = 1,
-                    [HEAD_HOST] = 1,
-                    [HEAD_NORM] = 5,
-                    [HEAD_MEAN] = 4,
-                    [HEAD_SAMPLES] = 3,
-                    [HEAD_TARGETS] = 1,
-                    [HEAD_ORDER_LOSS] = 4,
-                    [HEAD_ORDER_LOGITS] = 1},
+const int head_piece_times[HEAD_PIECES][MODEL_BERT + 1] = {
+    [HEAD_LOGITS] = {1, 1},  [HEAD_FULL] = {1, 1},    [HEAD_STATS] = {1, 1},      [HEAD_LOSS] = {4, 4},
+    [HEAD_WIDE] = {1, 1},    [HEAD_HOST] = {1, 1},    [HEAD_NORM] = {1, 5},       [HEAD_MEAN] = {2, 4},
+    [HEAD_SAMPLES] = {0, 3}, [HEAD_TARGETS] = {0, 1}, [HEAD_ORDER_LOSS] = {0, 4}, [HEAD_ORDER_LOGITS] = {0, 1},
 };
 
 void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES])
@@ -124,7 +107,7 @@ static void add_head(const struct pass_sizes *s, struct model_bytes *bytes)
     head_pieces(s, piece);
     for (int i = 0; i < HEAD_PIECES; i++)
         *(i == HEAD_HOST ? &bytes->host : &bytes->workspace) +=
-            buffer_bytes(piece[i]) * (size_t)head_piece_times[s->shape->kind][i];
+            buffer_bytes(piece[i]) * (size_t)head_piece_times[i][s->shape->kind];
 }
 
 struct model_bytes model_bytes(const struct job *job, const struct pass_sizes *s, const struct model_config *config)

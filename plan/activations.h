@@ -13,7 +13,6 @@
 
 #include "common/dtype.h"
 #include "common/job.h"
-#include "plan/footprint.h"
 
 enum { MODEL_MAX_CHUNKS = 64 };
 
@@ -96,8 +95,8 @@ enum head_piece {
 };
 void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES]);
 
-/* How often each piece occurs in the head. */
-extern const int head_piece_times[MODEL_BERT + 1][HEAD_PIECES];
+/* How often each piece occurs in the head of a GPT, and of a BERT. */
+extern const int head_piece_times[HEAD_PIECES][MODEL_BERT + 1];
 
 /* ---- a rank's ---------------------------------------------------------------------------------------------------- */
 
