@@ -23,7 +23,7 @@
 #include "bench/profile.h"
 #include "common/clock.h"
 #include "common/philox.h"
-#include "plan/flops.h"
+#include "plan/cost.h"
 #include "trainer/data/indexed.h"
 #include "trainer/engine.h"
 

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "plan/flops.h"
 #include "plan/rank_config.h"
 #include "plan/schedule.h"
 

@@ -35,8 +35,8 @@
 
 #include "common/job.h"
 #include "common/mesh.h"
-#include "plan/footprint.h"
 #include "plan/cluster.h"
+#include "plan/state.h"
 
 enum cost_part {
     COST_PRODUCTS,
@@ -82,7 +82,7 @@ int plan_memory(const struct job *job, const struct mesh *mesh, const struct clu
                 const struct stack *stack, struct plan_memory *memory, struct error *err);
 
 /* The rates by which published tables measure a step of `samples` in `seconds` on `ranks` ranks of that peak each
- * (plan/flops.h). */
+ * (flops_... below). */
 struct plan_rates {
     double tokens, samples;                      /* a second */
     double tflops;                               /* a rank, Megatron's since 2022 */
@@ -94,5 +94,29 @@ struct plan_rates {
 struct plan_rates plan_rates(const struct job *job, int samples, int ranks, double peak, double seconds);
 
 double cluster_peak(const struct cluster *machine, enum dtype dtype);
+
+/*
+ * The FLOPs of a training step, by the published conventions (flops.c).
+ *
+ * N is model_parameters(), L, d, s and V as in struct model_shape. BERT's attention sees all tokens, a GPT's only
+ * those before; all these conventions count attention as if it saw all, so they are the same for both.
+ *
+ *   PaLM (arXiv 2204.02311, appendix B): a token costs 6N + 12 L d s model FLOPs. MFU is that rate over the peak. HFU
+ *     adds the recomputed FLOPs: full recompute is one more forward pass, 8N + 16 L d s together; selective recompute,
+ *     of attention with its QKV product, is 4 L d s + 6 L d^2 more.
+ *   Megatron's TFLOPs a GPU (arXiv 2104.04473, appendix; the log line since 2022):
+ *     24 f B s L d^2 (1 + s / (6d) + V / (16 L d)), f = 3, or 4 with full recompute.
+ *   Megatron before 2022: 2 f M a token, M the parameters of the layers.
+ *   MosaicML (llm-foundry's tables): 6N + 4 L d s for MFU, 8N + 6 L d s for HFU with full recompute. Its columns
+ *     "mfu_params" and "hfu_params" (mfu* and hfu*) leave attention out.
+ */
+double flops_model(const struct model_shape *shape, double tokens); /* PaLM, for MFU */
+
+/* PaLM, for HFU, with all layers recomputed. With some of them, interpolate between flops_model and this. */
+double flops_hardware(const struct model_shape *shape, double tokens, enum recompute recompute);
+
+double flops_megatron(const struct model_shape *shape, double tokens, bool recompute);
+double flops_megatron_before(const struct model_shape *shape, double tokens, bool recompute);
+double flops_mosaicml(const struct model_shape *shape, double tokens, bool recompute, bool attention);
 
 #endif

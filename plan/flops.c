@@ -1,4 +1,4 @@
-#include "plan/flops.h"
+#include "plan/cost.h"
 
 /* Attention's two products, forward, for one token. */
 static double attention_forward(const struct model_shape *m)

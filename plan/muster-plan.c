@@ -6,7 +6,6 @@
 
 #include "common/option.h"
 #include "common/text.h"
-#include "plan/predict.h"
 #include "plan/search.h"
 #include "plan/sweep.h"
 

@@ -1,4 +1,4 @@
-#include "plan/predict.h"
+#include "plan/sweep.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -71,18 +71,13 @@ static bool is_true(const char *text)
 
 /* ---- a row as a job ---------------------------------------------------------------------------------------------- */
 
-/* "path=value" each. Without memory a line is missing, and job_parse fails too. */
-struct row_sets {
-    char **text;
-    size_t count;
-};
-
-static void add_set(struct row_sets *sets, const char *path, const char *value)
+/* Sets are "path=value" each. Without memory a line is missing, and job_parse fails too. */
+static void add_set(struct sweep_lines *sets, const char *path, const char *value)
 {
     text_add_line(&sets->text, &sets->count, "%s=%s", path, value);
 }
 
-static void set_number(struct row_sets *sets, const char *path, double value)
+static void set_number(struct sweep_lines *sets, const char *path, double value)
 {
     if (value > 0)
         text_add_line(&sets->text, &sets->count, "%s=%.0f", path, value);
@@ -97,7 +92,7 @@ static const struct {
                  {"6.7b", 32, 4096, 32}, {"20b", 44, 6144, 64},   {"18b", 40, 6144, 48},   {"355m", 24, 1024, 16}};
 
 /* gpt7b, GPT-345M, BERT-175B, 200B: the size after letters and dashes. */
-static int set_shape(struct row_sets *sets, const struct table_row *row, struct error *err)
+static int set_shape(struct sweep_lines *sets, const struct table_row *row, struct error *err)
 {
     double layers = ROW_NUMBER(row, "layers"), hidden = ROW_NUMBER(row, "hidden", "hidden_size", "d_model"),
            heads = ROW_NUMBER(row, "heads", "n_heads");
@@ -145,7 +140,7 @@ static struct mesh row_mesh(const struct table_row *row, const struct cluster *m
     return mesh;
 }
 
-static void set_batch(struct row_sets *sets, const struct table_row *row, const struct mesh *mesh)
+static void set_batch(struct sweep_lines *sets, const struct table_row *row, const struct mesh *mesh)
 {
     double micro = ROW_NUMBER(row, "micro_batch", "microbatch", "micro_batch_size");
     double global = ROW_NUMBER(row, "global_batch", "global_batch_size"), steps = ROW_NUMBER(row, "grad_accum");
@@ -158,7 +153,7 @@ static void set_batch(struct row_sets *sets, const struct table_row *row, const 
     set_number(sets, "batch.global_batch", global > mesh->dp ? global : mesh->dp);
 }
 
-static void set_rest(struct row_sets *sets, const struct table_row *row, const struct mesh *mesh)
+static void set_rest(struct sweep_lines *sets, const struct table_row *row, const struct mesh *mesh)
 {
     const char *zero = ROW_TEXT(row, "zero", "zero_stage"), *recompute = ROW_TEXT(row, "recompute");
     const char *precision = ROW_TEXT(row, "precision", "dtype"), *gradients = ROW_TEXT(row, "gradients");
@@ -185,7 +180,7 @@ static void set_rest(struct row_sets *sets, const struct table_row *row, const s
 static int parse_row(struct job *job, const struct table_row *row, const struct mesh *mesh,
                      const struct cluster *machine, const struct stack *stack, struct error *err)
 {
-    struct row_sets sets = {NULL, 0};
+    struct sweep_lines sets = {NULL, 0};
     int result;
 
     add_set(&sets, "model.vocab", "50257");

@@ -14,7 +14,6 @@
 #include "common/mesh.h"
 #include "common/workspace/workspace.h"
 #include "plan/activations.h"
-#include "plan/footprint.h"
 #include "plan/state.h"
 
 struct rank_config {

@@ -1,6 +1,8 @@
 /*
- * sweep.h - muster-plan sweep: measures a table of settings. muster-plan writes the rows into a directory, a job array
- * of etc/sweep.sbatch runs them, and muster-plan makes tables of their results. The directory has:
+ * sweep.h - the subcommands of muster-plan: predict (at the end), and sweep.
+ *
+ * A sweep measures a table of settings. muster-plan writes the rows into a directory, a job array of etc/sweep.sbatch
+ * runs them, and muster-plan makes tables of their results. The directory has:
  *
  *     job.cfg     the job, without checkpoints, validations and schedules, which a few steps need not have
  *     rows        one line a row: "path=value" for each key that it sets, with blanks between. nodes=N and ranks=N are
@@ -44,12 +46,28 @@ struct sweep_row {
 void sweep_row_read(struct sweep_row *row, const char *line, double largest); /* in the place of "max" */
 
 /*
- * Writes the tables of DIR: CSV in the columns of the published tables, which predict.h reads too, and Markdown of the
- * settings that differ between rows and the results, with a prediction beside unless `machine` is NULL.
+ * Writes the tables of DIR: CSV in the columns of the published tables, which predict_table reads too, and Markdown of
+ * the settings that differ between rows and the results, with a prediction beside unless `machine` is NULL.
  */
 int sweep_tables(const char *dir, const struct cluster *machine, FILE *csv, FILE *markdown, struct error *err);
 
 /* The subcommand; argv[0] is "sweep". Returns the exit code. */
 int sweep_main(int argc, char **argv);
+
+/* ---- predict.c --------------------------------------------------------------------------------------------------- */
+
+/*
+ * muster-plan predict: adds columns to a published table (CSV), each row predicted from its own columns.
+ *
+ * Columns are found by name: model or size, params, layers, hidden, heads, seq, vocab, nodes, gpus, dp, tp, pp, chunks,
+ * zero, offload, recompute, micro_batch, global_batch, grad_accum, precision, device. What a row lacks comes from the
+ * stack's settings, or follows from the others: ranks from dp x tp x pp, gpus or nodes; the micro-batch is the global
+ * batch / dp, the global batch dp x micro_batch x grad_accum; layers, hidden and heads from the model's name. Unknown
+ * columns are kept as they are, and a row that cannot be predicted gets empty columns and a line on stderr.
+ */
+
+/* `name` is the table's, for messages. */
+int predict_table(FILE *in, FILE *out, const char *name, const struct cluster *machine, const struct stack *stack,
+                  struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * tensors.h - the tensors of a model's units, and the elements of each unit on a rank. ckpt/models/units.h builds the
- * list of units from this table and describes their layout; plan/footprint.h counts their bytes.
+ * list of units from this table and describes their layout; plan/state.h counts their bytes.
  */
 #ifndef MUSTER_PLAN_TENSORS_H
 #define MUSTER_PLAN_TENSORS_H

@@ -1,7 +1,7 @@
 /* The formulas against rows that others published: BigScience's training logs and MosaicML's llm-foundry tables. */
 #include <math.h>
 
-#include "plan/flops.h"
+#include "plan/cost.h"
 #include "tests/cmocka_test.h"
 
 static void assert_close(double value, double expected, double tolerance)

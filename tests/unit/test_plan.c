@@ -2,7 +2,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "plan/predict.h"
+#include "plan/sweep.h"
 #include "plan/rank_config.h"
 #include "plan/search.h"
 #include "tests/unit/test_files.h"

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "common/text.h"
-#include "plan/predict.h"
 #include "plan/sweep.h"
 #include "tests/unit/test_files.h"
 

@@ -39,10 +39,10 @@ struct metrics_step {
     int skipped;              /* 1 if there was no update, because a gradient was not finite; else 0 */
     double step_seconds;      /* wall clock */
     double tokens_per_second; /* of all ranks together */
-    double tflops;            /* of one rank, by Megatron's formula; see plan/flops.h */
+    double tflops;            /* of one rank, by Megatron's formula; see plan/cost.h */
     double mfu, hfu;          /* PaLM's, 0 to 1 */
     int world, dp, tp, pp;    /* the mesh that did this step */
-    /* By other conventions (plan/flops.h), each optional: 0 for none. _params: without attention */
+    /* By other conventions (plan/cost.h), each optional: 0 for none. _params: without attention */
     double tflops_before_2022, mosaicml_mfu, mosaicml_hfu, mosaicml_mfu_params, mosaicml_hfu_params;
     double order_loss;       /* of the sentences' order, which is part of loss; NaN for a GPT */
     bool validated;          /* valid_loss is that of this step */
