@@ -75,7 +75,6 @@ int plan_traffic(const struct job *job, const struct mesh *mesh, struct plan_tra
 /* The bytes of a rank. `held` is what a monitor shows, with the allocator's cache; `needed` is what must fit. */
 struct plan_memory {
     struct footprint footprint; /* of the largest stage, by the engine's arithmetic */
-    int stage;
     double needed, held, host;
 };
 int plan_memory(const struct job *job, const struct mesh *mesh, const struct cluster *machine,

@@ -75,7 +75,6 @@ static void stage_memory(const struct rank_config *config, const struct cluster 
     if (device > memory->needed) {
         memory->needed = device;
         memory->footprint = bytes;
-        memory->stage = config->coords.pp;
     }
     memory->held = fmax(memory->held, held);
     memory->host = fmax(memory->host, (double)footprint_host(&bytes));

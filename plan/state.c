@@ -40,7 +40,6 @@ struct zero_sizes zero_sizes_of(size_t count, bool is_block, const struct zero_c
     s.gathered = c->zero_stage == 3 && !is_block ? count : 0;
     s.mirror = c->discrete && c->mirror && !c->offload ? s.state_count : 0;
     s.master = c->compute_dtype != DTYPE_F32 || c->offload ? s.state_count : 0;
-    s.moment = s.state_count;
     s.host_grad = c->offload ? s.state_count : 0;
     if (!keeps_shard_only(c)) {
         s.grad = count;
@@ -93,7 +92,7 @@ void zero_unit_buffers(const struct zero_sizes *s, const struct zero_config *c, 
     b[STATE_MICRO_GRAD] = (struct planned_buffer){s->own_micro_grad * fp32, FOOTPRINT_GRADIENTS};
     b[STATE_HOST_GRAD] = (struct planned_buffer){s->host_grad * fp32, FOOTPRINT_HOST_OPTIMIZER};
     b[STATE_MASTER] = (struct planned_buffer){s->master * fp32, state};
-    b[STATE_EXP_AVG] = b[STATE_EXP_AVG_SQ] = (struct planned_buffer){s->moment * fp32, state};
+    b[STATE_EXP_AVG] = b[STATE_EXP_AVG_SQ] = (struct planned_buffer){s->state_count * fp32, state};
     b[STATE_GATHERED] = (struct planned_buffer){s->gathered * compute, FOOTPRINT_COMMUNICATION};
     for (int kind = 0; kind < ZERO_KINDS; kind++)
         b[STATE_MIRROR + kind] = (struct planned_buffer){s->mirror * fp32, FOOTPRINT_HOST_STAGING};

@@ -146,7 +146,6 @@ static void the_stages_are_the_papers(void **state)
             assert_int_equal(s.grad, stage >= 2 ? COUNT / DP : COUNT);
             assert_int_equal(s.state_count, stage >= 1 ? COUNT / DP : COUNT);
             assert_int_equal(s.state_first, stage >= 1 ? s.shard_first : 0);
-            assert_int_equal(s.moment, s.state_count);
             assert_int_equal(s.master, 0); /* fp32: the parameters are their own */
             assert_int_equal(s.host_grad, 0);
             config.compute_dtype = DTYPE_BF16;
@@ -172,7 +171,7 @@ static void alone_nothing_is_sharded(void **state)
 
         assert_int_equal(s.param, COUNT);
         assert_int_equal(s.grad, COUNT);
-        assert_int_equal(s.moment, COUNT);
+        assert_int_equal(s.state_count, COUNT);
         assert_int_equal(s.gathered, 0);
         job.parallel.zero = stage;
         assert_int_equal(rank_config_set(&l, &job, &alone, 0, &on_cpu, &err), 0);
