@@ -3,7 +3,7 @@
  * place in it. Both take what Python takes; json_line_text takes no byte order mark, no half of a surrogate pair in the text,
  * and no more than JSON_DEPTH_MOST brackets. What jansson takes, foreign_json_load takes without a change.
  */
-#include "trainer/data/json_text.h"
+#include "trainer/data/parcel.h"
 
 #include "common/foreign/foreign_json.h"
 

@@ -1,9 +1,9 @@
-/* apportion.h: after every prefix each set has its part within one sample, from whichever position it is read. */
+/* apportion.c: after every prefix each set has its part within one sample, from whichever position it is read. */
 #include <math.h>
 
 #include "common/philox.h"
 #include "tests/cmocka_test.h"
-#include "trainer/data/apportion.h"
+#include "trainer/data/blend.h"
 
 enum { MOST = 40 };
 

@@ -1,4 +1,4 @@
-#include "trainer/data/apportion.h"
+#include "trainer/data/blend.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/job_data.h"
-#include "trainer/data/apportion.h"
 
 struct blend {
     struct job_data data;

@@ -1,4 +1,4 @@
-#include "trainer/data/json_text.h"
+#include "trainer/data/parcel.h"
 
 #include <ctype.h>
 #include <stdlib.h>

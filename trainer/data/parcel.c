@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/text.h"
-#include "trainer/data/json_text.h"
 
 struct parcel_worker {
     const struct encoding *encoding;

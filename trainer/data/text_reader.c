@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "common/text.h"
-#include "trainer/data/json_text.h"
 
 #define PIECES_MOST 16384 /* in a parcel */
 
