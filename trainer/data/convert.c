@@ -30,20 +30,18 @@ struct conversion {
 
 /* ---- what was encoded, in order ---------------------------------------------------------------------------------- */
 
-static int take_bad(struct conversion *c, const struct bad_place *bad, struct error *err)
+static int take_bad(struct conversion *c, const char *bad, struct error *err)
 {
     struct converted *converted = c->converted;
-    char place[300], more[80] = "";
+    char more[80] = "";
 
-    snprintf(place, sizeof place, "%.200s:%" PRIu64 ", offset %" PRIu64, bad->place.name, bad->place.line,
-             bad->place.offset);
     if (converted->bad == (uint64_t)c->convert->skip_bad) {
         if (converted->bad > 0)
             snprintf(more, sizeof more, " (after %" PRIu64 " skipped by --skip-bad)", converted->bad);
-        return error_set(err, CODE_DATA, "%s: %s%s", place, bad->what, more);
+        return error_set(err, CODE_DATA, "%s%s", bad, more);
     }
     if (converted->bad++ == 0)
-        snprintf(converted->first_bad, sizeof converted->first_bad, "%s: %s", place, bad->what);
+        snprintf(converted->first_bad, sizeof converted->first_bad, "%s", bad);
     return 0;
 }
 
@@ -70,7 +68,7 @@ static int take_parcel(struct conversion *c, const struct parcel *parcel, struct
     const char *tokens = parcel->tokens;
 
     for (size_t i = 0; i < parcel->bad_count; i++)
-        if (take_bad(c, &parcel->bad[i], err) < 0)
+        if (take_bad(c, parcel->bad[i].line, err) < 0)
             return -1;
     if (parcel->failed)
         return error_set(err, parcel->err.code, "%s", parcel->err.text);

@@ -1,5 +1,4 @@
 /* data_train.c - muster-data train-tokenizer: a SentencePiece vocabulary of texts. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@ struct line_reader {
 
 static int next_piece(struct line_reader *lines, struct error *err)
 {
-    const struct bad_place *bad;
     size_t bytes;
     int filled = 1;
 
@@ -35,11 +33,8 @@ static int next_piece(struct line_reader *lines, struct error *err)
     }
     if (parcel_text(lines->worker, &lines->parcel, lines->piece++, &lines->text, &bytes, err) < 0)
         return -1;
-    if (lines->parcel.bad_count > 0) {
-        bad = &lines->parcel.bad[0];
-        return error_set(err, CODE_DATA, "%.200s:%" PRIu64 ", offset %" PRIu64 ": %s", bad->place.name, bad->place.line,
-                         bad->place.offset, bad->what);
-    }
+    if (lines->parcel.bad_count > 0)
+        return error_set(err, CODE_DATA, "%s", lines->parcel.bad[0].line);
     lines->end = lines->text + bytes;
     return 1;
 }

@@ -129,8 +129,8 @@ static int add_bad(struct parcel *parcel, const struct text_place *place, const 
     if (error_reserve(&parcel->bad, &parcel->bad_room, parcel->bad_count, 1, sizeof *bad, err) < 0)
         return -1;
     bad = &parcel->bad[parcel->bad_count++];
-    bad->place = *place;
-    snprintf(bad->what, sizeof bad->what, "%s", what);
+    snprintf(bad->line, sizeof bad->line, "%.200s:%" PRIu64 ", offset %" PRIu64 ": %.159s", place->name, place->line,
+             place->offset, what);
     return 0;
 }
 

@@ -63,10 +63,9 @@ struct text_piece {
     struct sentences sentences; /* the state before it */
 };
 
-/* Text that is left out: a document of JSON lines, or bytes of a text. `what` says why. */
+/* Text that is left out: a document of JSON lines, or bytes of a text. "web.txt:7, offset 1234: not UTF-8" */
 struct bad_place {
-    struct text_place place;
-    char what[160];
+    char line[480];
 };
 
 /* A run of tokens of a piece, and what ends with it. */
