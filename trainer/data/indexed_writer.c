@@ -26,7 +26,7 @@ struct indexed_writer {
     struct data_output bin, idx; /* idx has the header, then lengths as sequences end */
     uint64_t sequence;           /* tokens of the current sequence */
     uint32_t length;             /* of the sequence before it in the same document, which is not in idx yet; 0: none */
-    uint64_t first_of_document;  /* the current document's first sequence */
+    uint64_t in_document;        /* the current document's sequences */
     struct indexed_facts facts;
     char folder[PATH_MAX]; /* of the tokenizer; "" if it was there before */
     bool committed;
@@ -173,16 +173,23 @@ static int flush_length(struct indexed_writer *w, uint32_t flag, struct error *e
     return 0;
 }
 
+static void count_sequence(struct indexed_facts *facts, uint64_t *in_document, uint64_t length)
+{
+    facts->sequences++;
+    facts->tokens += length;
+    facts->longest = length > facts->longest ? length : facts->longest;
+    ++*in_document;
+    if (*in_document > facts->longest_document)
+        facts->longest_document = *in_document;
+}
+
 int indexed_writer_end_sequence(struct indexed_writer *w, struct error *err)
 {
     if (w->sequence == 0)
         return 0;
     if (flush_length(w, 0, err) < 0)
         return -1;
-    if (w->sequence > w->facts.longest)
-        w->facts.longest = w->sequence;
-    w->facts.tokens += w->sequence;
-    w->facts.sequences++;
+    count_sequence(&w->facts, &w->in_document, w->sequence);
     w->length = (uint32_t)w->sequence;
     w->sequence = 0;
     return 0;
@@ -216,9 +223,7 @@ int indexed_writer_end_document(struct indexed_writer *w, struct error *err)
         return 0;
     if (flush_length(w, LAST, err) < 0)
         return -1;
-    if (w->facts.sequences - w->first_of_document > w->facts.longest_document)
-        w->facts.longest_document = w->facts.sequences - w->first_of_document;
-    w->first_of_document = w->facts.sequences;
+    w->in_document = 0;
     w->facts.documents++;
     return 0;
 }
@@ -234,16 +239,6 @@ static int next_sequence(struct indexed_writer *w, uint64_t *length, bool *last,
     *length = le32toh(value) & ~LAST;
     *last = le32toh(value) & LAST;
     return found ? 0 : output_fail(&w->idx, err);
-}
-
-static void count_sequence(struct indexed_facts *facts, uint64_t *in_document, uint64_t length)
-{
-    facts->sequences++;
-    facts->tokens += length;
-    facts->longest = length > facts->longest ? length : facts->longest;
-    ++*in_document;
-    if (*in_document > facts->longest_document)
-        facts->longest_document = *in_document;
 }
 
 static int copy_tokens(struct indexed_writer *w, uint64_t position, uint64_t count, struct indexed_writer *to,
@@ -315,7 +310,6 @@ int indexed_writer_move(struct indexed_writer *w, uint64_t documents, uint64_t t
     if (cut_files(w, &kept, cut, err) < 0)
         return -1;
     w->facts = kept;
-    w->first_of_document = kept.sequences;
     return 0;
 }
 

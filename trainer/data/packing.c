@@ -21,7 +21,6 @@ struct packing {
     int most;
     double short_probability;
     uint64_t seed, samples;
-    uint32_t site;
 
     struct walk_place *landmarks; /* [samples / stride, rounded up, of MOST_LANDMARKS] sample i * stride */
     uint64_t stride;
@@ -141,7 +140,7 @@ static int find_sample(struct text_walk *w, struct error *err)
 
 static int target_length(const struct packing *packing, uint64_t p)
 {
-    struct draws draws = draws_start(packing->seed, packing->site, p);
+    struct draws draws = draws_start(packing->seed, philox_site("data.bert.length"), p);
 
     if (!draws_chance(&draws, packing->short_probability))
         return packing->most;
@@ -258,7 +257,6 @@ struct packing *packing_create(const struct indexed *data, int most, double shor
     packing->most = most;
     packing->short_probability = short_probability;
     packing->seed = seed;
-    packing->site = philox_site("data.bert.length");
     packing->stride = 1;
     if (pack_all(packing, err) < 0) {
         packing_destroy(packing);

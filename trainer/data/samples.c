@@ -24,7 +24,6 @@ struct samples {
     int32_t special[4];      /* by enum special */
     int32_t sorted[4];       /* the same */
     double mask_probability;
-    uint32_t site;
 };
 
 enum special { CLS, SEP, MASK, PAD };
@@ -168,7 +167,7 @@ static int read_gpt(const struct samples *s, uint64_t place, const struct sample
 static int read_bert(const struct samples *s, uint64_t place, uint64_t number, const struct sample *into,
                      struct error *err)
 {
-    struct draws draws = draws_start(s->seed, s->site, number);
+    struct draws draws = draws_start(s->seed, philox_site("data.bert.sample"), number);
     struct packed packed;
     struct scratch scratch = {0};
     int a, b, status = -1;
@@ -279,7 +278,6 @@ struct samples *samples_create(const struct job *job, const char *prefix, bool s
         .eod = job->data.eod,
         .special = {job->data.cls, job->data.sep, job->data.mask, job->data.pad},
         .mask_probability = job->data.mask_probability,
-        .site = philox_site("data.bert.sample"),
     };
     if (bert && check_bert(s, err) < 0)
         goto fail;
