@@ -130,7 +130,7 @@ static int open_source(struct drain_source *source, const struct drain_turn *tur
         return error_prefix(err, "%s/%s", from->path, name);
     if (manifest_check_save(source->part, save->step, save->attempt, err) < 0)
         return error_prefix(err, "%s/%s", from->path, name);
-    source->fd = manifest_open_shard(source->part, shard, from, false, err);
+    source->fd = manifest_open_shard(source->part, shard, from, err);
     if (source->fd < 0)
         return -1;
     source->header = manifest_read_header(source->part, shard, source->fd, from, err);

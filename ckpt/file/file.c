@@ -235,15 +235,12 @@ static int file_open_failed(const struct directory *directory, const char *name,
     return open_failed(directory->fd, name, path, missing || refused ? CODE_DATA : CODE_IO, err);
 }
 
-int file_open(const struct directory *directory, const char *name, bool direct, uint64_t *bytes, struct error *err)
+int file_open(const struct directory *directory, const char *name, uint64_t *bytes, struct error *err)
 {
     /* O_NONBLOCK: a FIFO of that name must not hang us. It means nothing to a regular file. */
-    int flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | (directory->links ? 0 : O_NOFOLLOW);
-    int fd = openat(directory->fd, name, flags | (direct ? O_DIRECT : 0));
+    int fd = openat(directory->fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | (directory->links ? 0 : O_NOFOLLOW));
     struct stat info;
 
-    if (fd < 0 && direct && errno == EINVAL)
-        fd = openat(directory->fd, name, flags);
     if (fd < 0)
         return file_open_failed(directory, name, err);
     if (fstat(fd, &info) < 0) {
@@ -273,7 +270,7 @@ int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char
 char *file_read(const struct directory *directory, const char *name, size_t most, size_t *bytes, struct error *err)
 {
     uint64_t length;
-    int fd = file_open(directory, name, false, &length, err);
+    int fd = file_open(directory, name, &length, err);
     char *text = NULL;
 
     if (fd < 0)

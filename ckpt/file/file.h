@@ -77,8 +77,8 @@ void file_temporary_name(char *name, size_t size, const char *stem);
 int file_write(const struct directory *directory, const char *name, const void *data, size_t bytes, struct error *err);
 
 /* Open for reading; anything but a regular file is CODE_DATA, and so is a missing one, but not a link that leads
- * nowhere. Returns the descriptor. O_DIRECT where `direct` and possible. */
-int file_open(const struct directory *directory, const char *name, bool direct, uint64_t *bytes, struct error *err);
+ * nowhere. Returns the descriptor. */
+int file_open(const struct directory *directory, const char *name, uint64_t *bytes, struct error *err);
 
 /* Read exactly that; a file that ends before is CODE_DATA. The message starts with the path and name. */
 int file_read_at(int fd, void *buffer, size_t bytes, uint64_t offset, const char *path, const char *name,

@@ -271,7 +271,7 @@ struct manifest *manifest_read(const struct directory *directory, const char *na
     return manifest;
 }
 
-int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory, bool direct,
+int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory,
                         struct error *err)
 {
     const struct manifest_shard *described = &manifest->shard[manifest->part < 0 ? shard : 0];
@@ -280,7 +280,7 @@ int manifest_open_shard(const struct manifest *manifest, int shard, const struct
     int fd;
 
     name_shard(name, SHARD_DATA, shard, manifest->shards);
-    fd = file_open(directory, name, direct, &bytes, err);
+    fd = file_open(directory, name, &bytes, err);
     if (fd < 0 || bytes == expected)
         return fd;
     close(fd);

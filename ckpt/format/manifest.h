@@ -81,7 +81,7 @@ struct manifest *manifest_read(const struct directory *directory, const char *na
                                struct error *err);
 
 /* Open a shard's file for reading; its length must be the manifest's or part's: CODE_DATA. Returns the descriptor. */
-int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory, bool direct,
+int manifest_open_shard(const struct manifest *manifest, int shard, const struct directory *directory,
                         struct error *err);
 
 /* The header of that open file, malloc'ed and checked against its checksum; NULL on failure. */

@@ -81,7 +81,7 @@ static int open_file(struct hf_files *files, int index, struct error *err)
     uint64_t bytes;
     int result = 0;
 
-    file->fd = file_open(&files->directory, file->name, false, &bytes, err);
+    file->fd = file_open(&files->directory, file->name, &bytes, err);
     if (file->fd < 0)
         return -1;
     if (safetensors_read(&st, file->fd, err) < 0)

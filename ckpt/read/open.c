@@ -64,7 +64,7 @@ static int check_header(const struct ckpt *ckpt, int index, int fd, struct error
  */
 static int open_shard(const struct ckpt *ckpt, int shard, struct error *err)
 {
-    int fd = manifest_open_shard(ckpt->manifest, shard, &ckpt->directory, false, err);
+    int fd = manifest_open_shard(ckpt->manifest, shard, &ckpt->directory, err);
 
     if (fd < 0 || atomic_load(&ckpt->checked[shard]))
         return fd;

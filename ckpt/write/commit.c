@@ -178,7 +178,7 @@ bool attempt_is_complete(const struct directory *parent, uint64_t step, const ch
 
 static int check_length(const struct directory *partial, const struct manifest *manifest, int shard, struct error *err)
 {
-    int fd = manifest_open_shard(manifest, shard, partial, false, err);
+    int fd = manifest_open_shard(manifest, shard, partial, err);
 
     return fd < 0 ? -1 : close(fd);
 }
