@@ -88,21 +88,13 @@ static json_t *encode_kinds(const struct manifest *manifest)
     return array;
 }
 
-static bool is_whole_box(const struct ckpt_piece *piece, const struct ckpt_tensor *tensor)
-{
-    for (int d = 0; d < tensor->ndim; d++)
-        if (piece->start[d] != 0 || piece->shape[d] != tensor->shape[d])
-            return false;
-    return true;
-}
-
 /* [tensor, first, count], and the box's [start], [shape] where that is not the whole tensor. */
 static json_t *encode_piece(const struct ckpt_piece *piece, const struct ckpt_tensor *tensor)
 {
     json_t *array =
         json_pack("[I, I, I]", (json_int_t)piece->tensor, (json_int_t)piece->first, (json_int_t)piece->count);
 
-    if (!is_whole_box(piece, tensor)) {
+    if (box_elements(piece->shape, tensor->ndim) != box_elements(tensor->shape, tensor->ndim)) {
         append_item(&array, encode_numbers(piece->start, tensor->ndim));
         append_item(&array, encode_numbers(piece->shape, tensor->ndim));
     }

@@ -6,10 +6,10 @@
 
 /* ---- import ------------------------------------------------------------------------------------------------------ */
 
-/* Flags, and the value that each must have. `absent` is that of a missing key. */
+/* Flags, and the value that each must have, which is also that of a missing key. */
 struct flag {
     const char *key;
-    bool value, absent;
+    bool value;
     const char *why;
 };
 
@@ -45,10 +45,10 @@ static const struct config_rules {
                     [SIZE_HEADS] = {"n_head", "num_attention_heads", 12}},
                    "n_inner",
                    0,
-                   {{"tie_word_embeddings", true, true, "a head of its own cannot be imported"},
-                    {"scale_attn_weights", true, true, "another attention cannot be imported"},
-                    {"scale_attn_by_inverse_layer_idx", false, false, "another attention cannot be imported"},
-                    {"add_cross_attention", false, false, "another attention cannot be imported"}}},
+                   {{"tie_word_embeddings", true, "a head of its own cannot be imported"},
+                    {"scale_attn_weights", true, "another attention cannot be imported"},
+                    {"scale_attn_by_inverse_layer_idx", false, "another attention cannot be imported"},
+                    {"add_cross_attention", false, "another attention cannot be imported"}}},
     [MODEL_BERT] = {"megatron-bert",
                     "MegatronBert",
                     "hidden_act",
@@ -62,9 +62,9 @@ static const struct config_rules {
                      [SIZE_HEADS] = {"num_attention_heads", NULL, 16}},
                     "intermediate_size",
                     4096,
-                    {{"tie_word_embeddings", true, true, "a head of its own cannot be imported"},
-                     {"is_decoder", false, false, "another attention cannot be imported"},
-                     {"add_cross_attention", false, false, "another attention cannot be imported"}}},
+                    {{"tie_word_embeddings", true, "a head of its own cannot be imported"},
+                     {"is_decoder", false, "another attention cannot be imported"},
+                     {"add_cross_attention", false, "another attention cannot be imported"}}},
 };
 
 /* transformers tests a flag by Python's rule: null and 0 are false, any other number is true. */
@@ -80,7 +80,7 @@ static int check_flags(json_t *config, const struct config_rules *rule, struct e
     for (const struct flag *flag = rule->flags; flag->key; flag++) {
         json_t *value = json_object_get(config, flag->key);
 
-        if (value ? !has_truth(value, flag->value) : flag->absent != flag->value)
+        if (value && !has_truth(value, flag->value))
             return error_set(err, CODE_DATA, "%s must be %s: %s", flag->key, flag->value ? "true" : "false", flag->why);
     }
     return 0;

@@ -201,7 +201,6 @@ void hf_files_close(struct hf_files *files)
     directory_close(&files->directory);
     free(files->files);
     free(files->places);
-    *files = (struct hf_files){.directory = {.fd = -1}};
 }
 
 int hf_files_read(const struct hf_files *files, const struct hf_place *place, uint64_t first, uint64_t count, float *to,

@@ -13,8 +13,8 @@
 #include "common/text.h"
 #include "tokenizer/tokenizer_files.h"
 
-/* Reads one "name=number" and returns the rest of the text; NULL if it has another form. */
-static const char *parse_size(const char *text, struct rewrite_to *to)
+/* Reads the value of --to: "name=number", with commas between. */
+static int parse_mesh(const char *text, struct rewrite_to *to, struct error *err)
 {
     const struct {
         const char *name;
@@ -25,32 +25,22 @@ static const char *parse_size(const char *text, struct rewrite_to *to)
                  {"pp=", &to->mesh.pp, 1, 99999},
                  {"zero=", &to->zero, 0, 3},
                  {"chunks=", &to->chunks, 1, 64}};
+    const size_t count = sizeof sizes / sizeof *sizes;
 
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        size_t length = strlen(sizes[i].name);
-        const char *at = text + length;
+    for (const char *at = text; at && *at; at += *at == ',') {
+        size_t i = 0;
         long value;
 
-        if (strncmp(text, sizes[i].name, length) != 0)
-            continue;
-        if (!text_take_number(&at, sizes[i].most, &value) || (*at && *at != ',') || value < sizes[i].least)
-            return NULL;
-        *sizes[i].size = (int)value;
-        return *at ? at + 1 : at;
-    }
-    return NULL;
-}
-
-/* Reads the value of --to. */
-static int parse_mesh(const char *text, struct rewrite_to *to, struct error *err)
-{
-    for (const char *at = text; at && *at;) {
-        at = parse_size(at, to);
-        if (!at)
+        while (i < count && strncmp(at, sizes[i].name, strlen(sizes[i].name)) != 0)
+            i++;
+        at += i < count ? strlen(sizes[i].name) : 0;
+        if (i == count || !text_take_number(&at, sizes[i].most, &value) || value < sizes[i].least ||
+            (*at && *at != ','))
             return error_set(err, CODE_USAGE,
                              "--to %s: must be like dp=4,tp=2,pp=1,zero=1 (and chunks=1), sizes that "
                              "are not named being 1",
                              text);
+        *sizes[i].size = (int)value;
     }
     return 0;
 }
