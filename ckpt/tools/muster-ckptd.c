@@ -169,8 +169,9 @@ static int keep_claim(const char *dir, uint64_t number, pid_t parent)
 /* ---- the command line -------------------------------------------------------------------------------------------- */
 
 struct command_line {
-    double seconds, idle, cap, reclaim; /* 0: not given */
-    bool once, partner, quiet;
+    struct ckpt_drain_options drain; /* but cap and threads */
+    double cap, reclaim;             /* 0: not given */
+    bool quiet;
     long threads; /* 0: not given */
     long parent;  /* with --child; 0 else */
     long claim;   /* with --claim; 0 else */
@@ -180,12 +181,12 @@ struct command_line {
 static int parse_options(struct command_line *line, int argc, char **argv)
 {
     const struct option_row rows[] = {
-        {"once", OPTION_FLAG, .to = &line->once},
-        {"seconds", OPTION_REAL, .to = &line->seconds, .least = 0.001, .most = 1e9},
+        {"once", OPTION_FLAG, .to = &line->drain.once},
+        {"seconds", OPTION_REAL, .to = &line->drain.seconds, .least = 0.001, .most = 1e9},
         {"cap", OPTION_REAL, .to = &line->cap, .least = 0.001, .most = 1e9},
-        {"partner", OPTION_FLAG, .to = &line->partner},
+        {"partner", OPTION_FLAG, .to = &line->drain.partner},
         {"reclaim", OPTION_TIME, .to = &line->reclaim},
-        {"idle", OPTION_REAL, .to = &line->idle, .most = 1e9},
+        {"idle", OPTION_REAL, .to = &line->drain.idle, .most = 1e9},
         {"threads", OPTION_WHOLE, .to = &line->threads, .least = 1, .most = 16, .letter = 'j'},
         {"child", OPTION_WHOLE, .to = &line->parent, .least = 1, .most = INT_MAX},
         {"claim", OPTION_WHOLE, .to = &line->claim, .least = 1},
@@ -194,32 +195,23 @@ static int parse_options(struct command_line *line, int argc, char **argv)
     };
     int code;
 
-    line->idle = NAN;
+    line->drain.idle = NAN;
     code = options_read(rows, argc, argv, help);
-    if (line->idle == 0)
-        line->idle = -1; /* of struct ckpt_drain_options: try once */
-    else if (isnan(line->idle))
-        line->idle = 0;
     if (code >= 0)
         return code;
+    /* In struct ckpt_drain_options 0 is the default, and less is to try once. */
+    line->drain.idle = isnan(line->drain.idle) ? 0 : line->drain.idle == 0 ? -1 : line->drain.idle;
+    line->drain.require_unused = line->reclaim > 0;
+    line->drain.cap = (uint64_t)ceil(line->cap * 1048576);
+    line->drain.threads = (int)line->threads;
     return optind + 1 == argc ? -1 : option_fail("one staging directory is needed");
 }
 
 int main(int argc, char **argv)
 {
-    struct command_line line = {0};
+    struct command_line line = {.drain = {.stop = &stop, .log = log_line, .log_arg = &line.quiet}};
     struct sigaction action = {.sa_handler = on_signal};
     int code = parse_options(&line, argc, argv);
-    struct ckpt_drain_options options = {.once = line.once,
-                                         .partner = line.partner,
-                                         .require_unused = line.reclaim > 0,
-                                         .seconds = line.seconds,
-                                         .idle = line.idle,
-                                         .cap = (uint64_t)ceil(line.cap * 1048576),
-                                         .threads = (int)line.threads,
-                                         .stop = &stop,
-                                         .log = log_line,
-                                         .log_arg = &line.quiet};
 
     if (code >= 0)
         return error_output(code);
@@ -234,5 +226,5 @@ int main(int argc, char **argv)
         return keep_claim(argv[optind], (uint64_t)line.claim, (pid_t)line.parent);
     if (line.parent && getenv("SLURM_STEP_ID"))
         close_output_later((pid_t)line.parent);
-    return run_drain(argv[optind], &options, line.reclaim);
+    return run_drain(argv[optind], &line.drain, line.reclaim);
 }

@@ -125,48 +125,42 @@ static void print_save(const struct ckpt_save_status *g)
     printf(g->dir[0] ? "  -> %s\n" : "\n", g->dir);
 }
 
-static int show_opened(const struct directory *stage, const struct options *options, json_t *all, struct error *err)
+static int show_stage(const char *path, const struct options *options, json_t *all, struct error *err)
 {
     struct status *status = error_calloc(1, sizeof *status, err);
-    char path[sizeof stage->path];
-    bool drained = stage_is_locked(stage, STAGE_LOCK);
-    double silent = clock_realtime() - stage_signed_at(stage);
+    struct directory stage;
+    double silent;
+    bool drained;
     int code = CODE_OK;
 
-    if (!status || status_gather(status, stage, err) < 0) {
+    if (!status || stage_directory_open(&stage, path, false, err) < 0) {
+        free(status);
+        return -1;
+    }
+    drained = stage_is_locked(&stage, STAGE_LOCK);
+    silent = clock_realtime() - stage_signed_at(&stage);
+    if (status_gather(status, &stage, err) < 0) {
         code = -1;
     } else if (options->json) {
         json_t *json = status_json(status);
 
-        json_object_set_new(json, "stage", json_text(stage->path));
+        json_object_set_new(json, "stage", json_text(stage.path));
         json_object_set_new(json, "drained", json_boolean(drained));
         json_array_append_new(all, json);
     } else {
-        strcpy(path, stage->path);
-        error_tame(path); /* another user may have made the name */
+        error_tame(stage.path); /* another user may have made the name */
         if (!drained)
-            printf("%s: no drainer\n", path);
+            printf("%s: no drainer\n", stage.path);
         else if (silent < SILENT_SECONDS)
-            printf("%s: process %d on %s drains it\n", path, status->pid, status->host);
+            printf("%s: process %d on %s drains it\n", stage.path, status->pid, status->host);
         else
-            printf("%s: process %d on %s drains it, without progress for %.0f s\n", path, status->pid, status->host,
-                   silent);
+            printf("%s: process %d on %s drains it, without progress for %.0f s\n", stage.path, status->pid,
+                   status->host, silent);
         for (size_t i = 0; i < status->count; i++)
             print_save(&status->saves[i]);
     }
-    free(status);
-    return code;
-}
-
-static int show_stage(const char *path, const struct options *options, json_t *all, struct error *err)
-{
-    struct directory stage;
-    int code;
-
-    if (stage_directory_open(&stage, path, false, err) < 0)
-        return -1;
-    code = show_opened(&stage, options, all, err);
     directory_close(&stage);
+    free(status);
     return code;
 }
 
