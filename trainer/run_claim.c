@@ -26,7 +26,6 @@
 #include <unistd.h>
 
 #include "ckpt/format/json_fields.h"
-#include "ckpt/tools/claim_keeper.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "trainer/programs.h"
@@ -47,7 +46,7 @@ struct claim_watch {
     struct ckpt_claim claim;
     double first_heartbeat; /* while it claims: the owner's heartbeat at the first look */
     bool lost;
-    /* the keeper (ckpt/tools/claim_keeper.h) */
+    /* the keeper (CLAIM_LOOK in ckpt/ckpt.h) */
     pid_t keeper;    /* 0: none */
     int channel;     /* its input and its output */
     bool asked;      /* to look; it has not answered yet */

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "ckpt/drain/drain.h"
-#include "ckpt/tools/claim_keeper.h"
 #include "common/clock.h"
 #include "common/option.h"
 
@@ -119,7 +118,7 @@ static void close_output_later(pid_t parent)
         on_orphaned(0);
 }
 
-/* ---- --claim: see claim_keeper.h --------------------------------------------------------------------------------- */
+/* ---- --claim: see CLAIM_LOOK in ckpt.h --------------------------------------------------------------------------- */
 
 #define LOOK_MS      2000 /* between looks for a newer claim */
 #define BEAT_SECONDS 10.0 /* between heartbeats */
