@@ -18,27 +18,13 @@ static const double FILLED = 0.91;
  *   recomputed  its input R d e alone; one layer at a time has all of the above
  *   head        logit_bytes a logit, all rows at once
  */
-struct peer_sizes {
-    double layer, input, head;
-};
-
-static struct peer_sizes peer_sizes(const struct rank_config *config, const struct stack *stack)
+static double peer_activations(const struct rank_config *config, const struct stack *stack)
 {
     const struct model_shape *shape = config->sizes.shape;
     double rows = (double)config->sizes.samples * shape->seq_length, t = config->mesh.tp, d = shape->hidden;
     double element = (double)dtype_size(config->sizes.dtype), local = stack->splits_rows ? t : 1;
     double scores = stack->fused_attention ? 0 : 5.0 * shape->heads * shape->seq_length * rows / t * element / 2;
-
-    return (struct peer_sizes){
-        .layer = rows * d * (10 / local + 24 / t) * element / 2 + scores,
-        .input = rows * d * element / local,
-        .head = rows * config->sizes.vocab_padded * stack->logit_bytes,
-    };
-}
-
-static double peer_activations(const struct rank_config *config, const struct stack *stack)
-{
-    struct peer_sizes size = peer_sizes(config, stack);
+    double whole = rows * d * (10 / local + 24 / t) * element / 2 + scores, input = rows * d * element / local;
     double kept = 0, recomputing = 0, head = 0;
     int layer = 0;
 
@@ -48,11 +34,11 @@ static double peer_activations(const struct rank_config *config, const struct st
         for (int l = 0; l < chunk->layers; l++) {
             bool full = layer_recompute(config->job, layer++) == RECOMPUTE_FULL;
 
-            kept += chunk->slots * (full ? size.input : size.layer);
-            recomputing = full ? size.layer : recomputing;
+            kept += chunk->slots * (full ? input : whole);
+            recomputing = full ? whole : recomputing;
         }
         if (chunk->has_head)
-            head = size.head;
+            head = rows * config->sizes.vocab_padded * stack->logit_bytes;
     }
     return kept + fmax(recomputing, head);
 }

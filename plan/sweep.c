@@ -172,18 +172,15 @@ static int create_sweep(const char *dir, const char *path, struct sweep_options 
     snprintf(steps, sizeof steps, "batch.steps=%ld", options->steps);
     for (size_t i = 0; i < sizeof fixed_sets / sizeof *fixed_sets && result == 0; i++)
         result = add_line(&options->sets, fixed_sets[i], err);
-    if (result == 0)
-        result = add_line(&options->sets, steps, err);
-    if (result == 0)
-        result = job_load(&job, path, options->sets.text, (int)options->sets.count, err);
-    if (result == 0)
-        result = check_rows(job.text, &options->rows, err);
+    if (result == 0 && (add_line(&options->sets, steps, err) < 0 ||
+                        job_load(&job, path, options->sets.text, (int)options->sets.count, err) < 0 ||
+                        check_rows(job.text, &options->rows, err) < 0))
+        result = -1;
     if (result == 0 && mkdir(dir, 0777) < 0)
         result = error_errno(err, CODE_IO, "%s: a sweep needs a new directory", dir);
-    if (result == 0)
-        result = write_file(dir, "job.cfg", &(struct sweep_lines){&job.text, 1}, "", err);
-    if (result == 0)
-        result = write_file(dir, "rows", &options->rows, "\n", err);
+    if (result == 0 && (write_file(dir, "job.cfg", &(struct sweep_lines){&job.text, 1}, "", err) < 0 ||
+                        write_file(dir, "rows", &options->rows, "\n", err) < 0))
+        result = -1;
     if (result == 0)
         print_commands(dir, &options->rows);
     job_destroy(&job);
