@@ -21,16 +21,6 @@ struct builder {
     int parts, *first; /* of the pipeline: part i has the layers first[i] to first[i + 1] - 1 */
 };
 
-static bool on_first_stage(const struct builder *b)
-{
-    return b->at.pp == 0;
-}
-
-static bool on_last_stage(const struct builder *b)
-{
-    return b->at.pp == b->mesh->pp - 1;
-}
-
 static bool has_layer(const struct builder *b, int layer)
 {
     for (int part = b->at.pp; part < b->parts; part += b->mesh->pp)
@@ -85,7 +75,7 @@ static void add_unit(const struct builder *b, int index, enum unit_kind kind, bo
     char prefix[32] = "";
 
     unit->here = here;
-    unit->copy = here && kind == UNIT_KIND_WTE && !on_first_stage(b);
+    unit->copy = here && kind == UNIT_KIND_WTE && b->at.pp > 0;
     if (kind == UNIT_KIND_BLOCK) {
         snprintf(unit->name, sizeof unit->name, "block %d", index - UNIT_BLOCK0);
         snprintf(prefix, sizeof prefix, "h.%d.", index - UNIT_BLOCK0);
@@ -102,21 +92,13 @@ static void add_unit(const struct builder *b, int index, enum unit_kind kind, bo
     unit->replicated = size.replicated;
 }
 
-static void slice_vocabulary(const struct builder *b)
-{
-    struct units *units = b->units;
-    long first;
-
-    units->vocab = (int)mesh_even_split(b->shape->vocab, b->mesh->tp, b->at.tp, &first);
-    units->vocab_first = (int)first;
-    units->vocab_padded = vocabulary_padded(b->shape, b->mesh->tp);
-}
-
 struct units *units_create(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank,
                            struct error *err)
 {
     struct units *units = error_calloc(1, sizeof *units, err);
     struct builder builder = {units, shape, mesh, mesh_coords(mesh, rank), mesh->pp * chunks, NULL};
+    bool first_stage = builder.at.pp == 0, last_stage = builder.at.pp == mesh->pp - 1;
+    long first;
 
     builder.first = units ? error_calloc((size_t)builder.parts + 1, sizeof *builder.first, err) : NULL;
     if (!builder.first)
@@ -128,12 +110,14 @@ struct units *units_create(const struct model_shape *shape, const struct mesh *m
         goto fail;
     units->saves_replicated = builder.at.tp == 0;
     partition_layers(shape, builder.parts, builder.first);
-    slice_vocabulary(&builder);
-    add_unit(&builder, UNIT_WTE, UNIT_KIND_WTE, on_first_stage(&builder) || on_last_stage(&builder));
-    add_unit(&builder, UNIT_POSITION, UNIT_KIND_POSITION, on_first_stage(&builder));
+    units->vocab = (int)mesh_even_split(shape->vocab, mesh->tp, builder.at.tp, &first);
+    units->vocab_first = (int)first;
+    units->vocab_padded = vocabulary_padded(shape, mesh->tp);
+    add_unit(&builder, UNIT_WTE, UNIT_KIND_WTE, first_stage || last_stage);
+    add_unit(&builder, UNIT_POSITION, UNIT_KIND_POSITION, first_stage);
     for (int layer = 0; layer < shape->layers; layer++)
         add_unit(&builder, UNIT_BLOCK0 + layer, UNIT_KIND_BLOCK, has_layer(&builder, layer));
-    add_unit(&builder, units_head(units), UNIT_KIND_HEAD, on_last_stage(&builder));
+    add_unit(&builder, units_head(units), UNIT_KIND_HEAD, last_stage);
     free(builder.first);
     return units;
 fail:

@@ -289,16 +289,14 @@ struct block_reader *block_reader_create(const struct ckpt *ckpt, int threads, s
 
     if (!reader)
         return NULL;
-    *reader = (struct block_reader){.ckpt = ckpt, .threads = threads, .lock = PTHREAD_MUTEX_INITIALIZER};
+    *reader = (struct block_reader){.ckpt = ckpt, .lock = PTHREAD_MUTEX_INITIALIZER};
     reader->files = error_calloc((size_t)threads, sizeof *reader->files, err);
     reader->buffers = error_calloc((size_t)threads, sizeof *reader->buffers, err);
     if (!reader->files || !reader->buffers) {
-        free(reader->files);
-        free(reader->buffers);
-        free(reader);
+        block_reader_destroy(reader);
         return NULL;
     }
-    for (int i = 0; i < threads; i++)
+    for (int i = 0; i < threads; i++, reader->threads++)
         reader->files[i] = (struct open_file){.shard = -1, .fd = -1, .opening = PTHREAD_MUTEX_INITIALIZER};
     return reader;
 }
