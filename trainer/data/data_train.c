@@ -15,11 +15,10 @@ struct line_reader {
     struct parcel parcel;
     size_t piece;           /* the next one of the parcel */
     const char *text, *end; /* what is left of the current one */
-    struct error err;
-    bool failed;
+    struct error err;       /* its code is CODE_OK until reading fails */
 };
 
-static int next_piece(struct line_reader *lines, struct error *err)
+static int next_piece(struct line_reader *lines)
 {
     size_t bytes;
     int filled = 1;
@@ -27,14 +26,14 @@ static int next_piece(struct line_reader *lines, struct error *err)
     if (lines->piece == lines->parcel.piece_count) {
         parcel_clear(&lines->parcel);
         lines->piece = 0;
-        filled = text_reader_fill(lines->reader, &lines->parcel, err);
+        filled = text_reader_fill(lines->reader, &lines->parcel, &lines->err);
         if (filled <= 0)
             return filled;
     }
-    if (parcel_text(lines->worker, &lines->parcel, lines->piece++, &lines->text, &bytes, err) < 0)
+    if (parcel_text(lines->worker, &lines->parcel, lines->piece++, &lines->text, &bytes, &lines->err) < 0)
         return -1;
     if (lines->parcel.bad_count > 0)
-        return error_set(err, CODE_DATA, "%s", lines->parcel.bad[0].line);
+        return error_set(&lines->err, CODE_DATA, "%s", lines->parcel.bad[0].line);
     lines->end = lines->text + bytes;
     return 1;
 }
@@ -60,7 +59,7 @@ static const char *next_line(void *arg, size_t *bytes)
     struct line_reader *lines = arg;
     const char *line;
 
-    while (!lines->failed) {
+    while (lines->err.code == CODE_OK) {
         while (lines->text < lines->end && *lines->text == '\n')
             lines->text++;
         if (lines->text < lines->end) {
@@ -69,12 +68,8 @@ static const char *next_line(void *arg, size_t *bytes)
             lines->text += *bytes;
             return line;
         }
-        switch (next_piece(lines, &lines->err)) {
-        case 0:
+        if (next_piece(lines) <= 0)
             return NULL;
-        case -1:
-            lines->failed = true;
-        }
     }
     return NULL;
 }
@@ -94,7 +89,7 @@ static int train_model(const struct text_inputs *texts, const char *key, struct 
         (lines.worker = parcel_worker_create(&encoding, err)))
         status = tokenizer_train(training, &model, &bytes, err);
     bar_erase(&data_bar);
-    if (lines.failed) {
+    if (lines.err.code != CODE_OK) {
         *err = lines.err;
         status = -1;
     }

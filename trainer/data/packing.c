@@ -186,11 +186,10 @@ static int take_sample(struct text_walk *w, uint64_t p, struct packed *packed, i
     left = tokens_left(w, err);
     if (left < 0)
         return -1;
-    if (left == 1 && packed->length < most) {
+    if (left == 1 && packed->length < most)
         packed->length++;
-    } else if (left == 1 && most > 2) {
+    else if (left == 1 && most > 2)
         packed->length--;
-    }
     while (packed->breaks > 0 && breaks[packed->breaks - 1] >= packed->length)
         packed->breaks--;
     w->at = begin;
