@@ -12,11 +12,6 @@ struct zero_config zero_effective(const struct zero_config *config)
     return effective;
 }
 
-static bool keeps_shard_only(const struct zero_config *c)
-{
-    return c->reduce_every_micro_batch && c->zero_stage > 0;
-}
-
 static bool needs_micro_grad(const struct zero_config *c)
 {
     return c->reduce_every_micro_batch || c->many_micro_batches || c->grad_dtype != DTYPE_F32;
@@ -41,7 +36,7 @@ struct zero_sizes zero_sizes_of(size_t count, bool is_block, const struct zero_c
     s.mirror = c->discrete && c->mirror && !c->offload ? s.state_count : 0;
     s.master = c->compute_dtype != DTYPE_F32 || c->offload ? s.state_count : 0;
     s.host_grad = c->offload ? s.state_count : 0;
-    if (!keeps_shard_only(c)) {
+    if (!c->reduce_every_micro_batch || c->zero_stage == 0) {
         s.grad = count;
     } else if (!c->offload) {
         s.grad = s.shard_count;
