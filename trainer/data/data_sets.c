@@ -8,7 +8,6 @@
 #include "common/text.h"
 #include "tokenizer/tokenizer.h"
 #include "trainer/data/data_tool.h"
-#include "trainer/data/indexed.h"
 
 #define CHUNK ((size_t)1 << 16) /* tokens read at once */
 
@@ -59,8 +58,9 @@ static void print_set(const char *prefix, const struct indexed_facts *facts, con
                       const struct tokenizer *tokenizer)
 {
     const bool sentences = facts->longest_document > 1;
+    const char *type = facts->type == INDEXED_U8 ? "uint8" : facts->type == INDEXED_U16 ? "uint16" : "int32";
 
-    printf("%s: %" PRIu64 " tokens (%s), ", prefix, facts->tokens, indexed_type_name(facts->type));
+    printf("%s: %" PRIu64 " tokens (%s), ", prefix, facts->tokens, type);
     print_documents(facts, sentences);
     printf(", longest %s %" PRIu64, sentences ? "sentence" : "sequence", facts->longest);
     if (range && facts->tokens)

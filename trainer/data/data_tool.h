@@ -2,12 +2,8 @@
 #ifndef MUSTER_TRAINER_DATA_DATA_TOOL_H
 #define MUSTER_TRAINER_DATA_DATA_TOOL_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "common/error.h"
 #include "common/option.h"
+#include "trainer/data/text_reader.h"
 
 int data_convert(int argc, char **argv); /* without a command: TEXT... --out PREFIX */
 int data_show(int argc, char **argv);    /* show and verify */
@@ -15,9 +11,6 @@ int data_decode(int argc, char **argv);
 int data_train_tokenizer(int argc, char **argv);
 
 /* ---- data_sets.c ------------------------------------------------------------------------------------------------- */
-
-struct indexed_facts;
-struct text_inputs;
 
 /* "PREFIX: 9 tokens, 5 sentences, 2 documents; wrote ..."; only the documents where sequences are documents. */
 void data_print_written(const char *prefix, const struct indexed_facts *facts, bool sentences);

@@ -32,11 +32,6 @@ size_t indexed_width(enum indexed_type type)
     return type == INDEXED_U8 ? 1 : type == INDEXED_U16 ? 2 : 4;
 }
 
-const char *indexed_type_name(enum indexed_type type)
-{
-    return type == INDEXED_U8 ? "uint8" : type == INDEXED_U16 ? "uint16" : "int32";
-}
-
 void indexed_pack(enum indexed_type type, const int32_t *ids, size_t count, void *tokens)
 {
     size_t width = indexed_width(type);

@@ -52,9 +52,6 @@ void indexed_close(struct indexed *indexed);
 
 struct indexed_facts indexed_facts(const struct indexed *indexed);
 
-/* "uint8", "int32", "uint16". */
-const char *indexed_type_name(enum indexed_type type);
-
 /* Bytes of a token: 1, 4, 2. */
 size_t indexed_width(enum indexed_type type);
 

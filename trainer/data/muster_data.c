@@ -8,7 +8,6 @@
 
 #include "common/text.h"
 #include "trainer/data/data_tool.h"
-#include "trainer/data/text_reader.h"
 
 const char data_usage[] =
     "usage: muster-data TEXT... --out PREFIX [OPTION]...\n"

@@ -2,8 +2,7 @@
  * parcel.h - a parcel of text, which one thread encodes: some 256 KiB of whole documents, and of pieces of longer ones.
  *
  * text_reader.h fills parcels, threads encode them, and convert.c writes the tokens in the order in which the parcels
- * were filled. Neither the parcels nor their order, and so the data set, depend on the number of
- * threads.
+ * were filled. Neither the parcels nor their order, and so the data set, depend on the number of threads.
  */
 #ifndef MUSTER_TRAINER_DATA_PARCEL_H
 #define MUSTER_TRAINER_DATA_PARCEL_H
