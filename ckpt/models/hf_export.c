@@ -69,14 +69,6 @@ static void assign_files(struct exporting *e)
     e->first[++e->files] = e->layout->count;
 }
 
-static void make_file_name(char name[FILE_NAME_SIZE], const struct exporting *e, int file)
-{
-    if (e->files == 1)
-        snprintf(name, FILE_NAME_SIZE, HF_MODEL);
-    else
-        snprintf(name, FILE_NAME_SIZE, "model-%05d-of-%05d.safetensors", file + 1, e->files);
-}
-
 /* The header of a file; also lists its tensors in the weight map. */
 static int make_header(const struct exporting *e, int file, const char *name, void **header, size_t *bytes,
                        uint64_t *data_bytes, struct error *err)
@@ -211,7 +203,10 @@ static int write_file(struct exporting *e, int file, struct error *err)
     uint64_t data_bytes;
     int result = -1;
 
-    make_file_name(name, e, file);
+    if (e->files == 1)
+        snprintf(name, sizeof name, HF_MODEL);
+    else
+        snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", file + 1, e->files);
     if (make_header(e, file, name, &header, &header_bytes, &data_bytes, err) == 0)
         writer = block_writer_create(&e->directory, name, header, header_bytes, data_bytes, err);
     if (writer && put_data(e, file, writer, err) == 0)
@@ -222,17 +217,6 @@ static int write_file(struct exporting *e, int file, struct error *err)
 }
 
 #define JSON_STYLE (JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
-
-/* The model's sizes; heads are the job file's, or else the caller's. *job is to be destroyed when true is in *has_job.
- */
-static int read_model(const struct ckpt *ckpt, const struct hf_export *how, struct model_shape *shape, struct job *job,
-                      bool *has_job, struct error *err)
-{
-    if (units_model_of(ckpt->manifest->tensors, ckpt->manifest->ntensors, shape, err) < 0)
-        return error_prefix(err, "%s", ckpt->directory.path);
-    *has_job = job_parse(job, ckpt->manifest->job_text, ckpt->directory.path, NULL, 0, NULL) == 0;
-    return hf_heads(shape, ckpt->directory.path, "job file", *has_job ? job->model.heads : 0, how->heads, err);
-}
 
 static int open_empty(struct directory *directory, const char *dir, struct error *err)
 {
@@ -294,10 +278,13 @@ int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, s
     };
     struct model_shape shape;
     struct job job;
-    bool has_job = false;
+    bool has_job;
     int result = -1;
 
-    if (read_model(ckpt, how, &shape, &job, &has_job, err) == 0 &&
+    if (units_model_of(ckpt->manifest->tensors, ckpt->manifest->ntensors, &shape, err) < 0)
+        return error_prefix(err, "%s", ckpt->directory.path);
+    has_job = job_parse(&job, ckpt->manifest->job_text, ckpt->directory.path, NULL, 0, NULL) == 0;
+    if (hf_heads(&shape, ckpt->directory.path, "job file", has_job ? job.model.heads : 0, how->heads, err) == 0 &&
         (!how->tokenizer || hf_tokenizer_open(&e.tokenizer, how->tokenizer, &shape, err) == 0) &&
         open_empty(&e.directory, dir, err) == 0) {
         e.gpt = shape.kind == MODEL_GPT;

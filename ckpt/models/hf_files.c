@@ -20,11 +20,6 @@ const struct hf_dtype hf_dtypes[HF_DTYPES] = {
 #define MOST_JSON ((size_t)64 << 20)
 #define CHUNK     32768 /* elements converted at a time */
 
-static bool is_plain(const char *name)
-{
-    return name[0] && name[0] != '.' && !strchr(name, '/') && strlen(name) < sizeof((struct hf_file *)NULL)->name;
-}
-
 json_t *hf_json(const struct directory *directory, const char *name, bool *there, struct error *err)
 {
     char *text, path[sizeof directory->path + 256];
@@ -94,7 +89,7 @@ static int open_file(struct hf_files *files, int index, struct error *err)
 
 static int add_file(struct hf_files *files, const char *name, struct error *err)
 {
-    if (!is_plain(name))
+    if (!name[0] || name[0] == '.' || strchr(name, '/') || strlen(name) >= sizeof files->files->name)
         return error_set(err, CODE_DATA, "%s: \"%.100s\" is not the plain name of a file beside it",
                          files->directory.path, name);
     for (int i = 0; i < files->count; i++)

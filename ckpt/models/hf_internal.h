@@ -130,8 +130,7 @@ struct hf_files {
 
 /*
  * Opens the directory: `path`, or the directory of the one file that it names. On failure it needs no closing.
- * hf_files_scan opens the .safetensors files and fills the table of tensors, in
- * which no name is twice.
+ * hf_files_scan opens the .safetensors files and fills the table of tensors, in which no name is twice.
  */
 int hf_files_open(struct hf_files *files, const char *path, struct error *err);
 int hf_files_scan(struct hf_files *files, struct error *err);

@@ -86,8 +86,7 @@ size_t units_pieces(const struct units *units, int unit, size_t first, size_t co
 
 /*
  * Derives the model's sizes from its tensors, which may be in any order. Shapes do not depend on `heads`, which is set
- * to 0.
- * CODE_DATA if they are not exactly the tensors of a GPT or BERT.
+ * to 0. CODE_DATA if they are not exactly the tensors of a GPT or BERT.
  */
 int units_model_of(const struct ckpt_tensor *tensors, size_t ntensors, struct model_shape *shape, struct error *err);
 

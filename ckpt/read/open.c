@@ -351,7 +351,7 @@ static int open_for_blocks(const struct ckpt *ckpt, int shard, bool direct, stru
     return fd;
 }
 
-/* Each user gives it back with release_file. */
+/* Each user gives it back: file->users. */
 static struct open_file *acquire_file(struct block_reader *reader, int shard, bool direct, int *fd, struct error *err)
 {
     struct open_file *file;
@@ -367,13 +367,6 @@ static struct open_file *acquire_file(struct block_reader *reader, int shard, bo
     *fd = file->fd;
     pthread_mutex_unlock(&file->opening);
     return file;
-}
-
-static void release_file(struct block_reader *reader, struct open_file *file)
-{
-    pthread_mutex_lock(&reader->lock);
-    file->users--;
-    pthread_mutex_unlock(&reader->lock);
 }
 
 /* With O_DIRECT a read must be of whole sectors; the last one of the file comes back short. */
@@ -424,7 +417,9 @@ int block_reader_read(struct block_reader *reader, const struct block_place *pla
 
     if (fd >= 0)
         result = read_block(reader->ckpt, place, fd, direct, buffer, err);
-    release_file(reader, file);
+    pthread_mutex_lock(&reader->lock);
+    file->users--;
+    pthread_mutex_unlock(&reader->lock);
     return result;
 }
 

@@ -62,12 +62,13 @@ int tool_print_json(json_t *json, struct error *err)
     return CODE_OK;
 }
 
-void tool_format_rate(char *text, size_t size, uint64_t bytes, double seconds)
+const char *tool_format_rate(char text[TOOL_RATE_SIZE], uint64_t bytes, double seconds)
 {
     char whole[TEXT_BYTES_SIZE], rate[TEXT_BYTES_SIZE];
 
-    snprintf(text, size, "%s in %.1f s (%s/s)", text_bytes(whole, bytes), seconds,
+    snprintf(text, TOOL_RATE_SIZE, "%s in %.1f s (%s/s)", text_bytes(whole, bytes), seconds,
              text_bytes(rate, (uint64_t)((double)bytes / (seconds > 1e-3 ? seconds : 1e-3))));
+    return text;
 }
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */

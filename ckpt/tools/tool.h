@@ -36,8 +36,9 @@ tool_command tool_list, tool_show, tool_verify, tool_diff;
 tool_command tool_status, tool_reclaim; /* no path: all stages under /dev/shm */
 tool_command tool_reshard, tool_export, tool_import, tool_prune, tool_rm;
 
-/* "1.4 GiB in 0.6 s (2.4 GiB/s)" */
-void tool_format_rate(char *text, size_t size, uint64_t bytes, double seconds);
+/* "1.4 GiB in 0.6 s (2.4 GiB/s)"; returns `text`. */
+#define TOOL_RATE_SIZE 96
+const char *tool_format_rate(char text[TOOL_RATE_SIZE], uint64_t bytes, double seconds);
 
 /*
  * Open `path`: a checkpoint, or a directory of checkpoints, of which it takes the newest. NULL and CODE_DATA if it is

@@ -50,7 +50,7 @@ int tool_reshard(char **paths, const struct options *options, struct error *err)
     struct bar bar = bar_begin(options->quiet);
     struct rewrite_to to = {.mesh = {1, 1, 1}, .zero = -1, .progress = bar_draw, .arg = &bar};
     struct ckpt *source;
-    char rate[96], path[4096];
+    char rate[TOOL_RATE_SIZE], path[4096];
     double seconds;
     int result;
 
@@ -64,8 +64,8 @@ int tool_reshard(char **paths, const struct options *options, struct error *err)
     seconds = bar_erase(&bar);
     if (result == 0) {
         ckpt_step_path(path, sizeof path, paths[1], ckpt_progress(source)->step);
-        tool_format_rate(rate, sizeof rate, ckpt_summary(source).bytes, seconds);
-        printf("%s: %d shards, %s\n", path, mesh_world(&to.mesh), rate);
+        printf("%s: %d shards, %s\n", path, mesh_world(&to.mesh),
+               tool_format_rate(rate, ckpt_summary(source).bytes, seconds));
     }
     ckpt_close(source);
     return result;
@@ -106,7 +106,7 @@ int tool_export(char **paths, const struct options *options, struct error *err)
                             .progress = bar_draw,
                             .arg = &bar};
     struct ckpt *ckpt;
-    char rate[96], tokenizer[4096 + 16];
+    char rate[TOOL_RATE_SIZE], tokenizer[4096 + 16];
     double seconds;
     int result;
 
@@ -121,8 +121,8 @@ int tool_export(char **paths, const struct options *options, struct error *err)
     if (result == 0) {
         struct ckpt_summary summary = ckpt_summary(ckpt);
 
-        tool_format_rate(rate, sizeof rate, summary.bytes / summary.nkinds, seconds);
-        printf("%s: the parameters of %s, %s\n", paths[1], ckpt_path(ckpt), rate);
+        printf("%s: the parameters of %s, %s\n", paths[1], ckpt_path(ckpt),
+               tool_format_rate(rate, summary.bytes / summary.nkinds, seconds));
         warn_of_nonfinite(paths[1], &nonfinite);
         if (!how.tokenizer)
             fprintf(stderr,

@@ -231,7 +231,7 @@ static int verify_one(const char *path, bool listed, const struct options *optio
     struct bar bar = bar_begin(options->quiet);
     int result = ckpt ? ckpt_verify(ckpt, options->threads, bar_draw, &bar, &err) : -1, code = CODE_OK;
     double seconds = bar_erase(&bar);
-    char rate[96], line[128] = "removed meanwhile";
+    char rate[TOOL_RATE_SIZE], line[128] = "removed meanwhile";
     json_t *json;
 
     if (ckpt)
@@ -239,8 +239,7 @@ static int verify_one(const char *path, bool listed, const struct options *optio
     if (result == 0) {
         uint64_t bytes = ckpt_summary(ckpt).bytes;
 
-        tool_format_rate(rate, sizeof rate, bytes, seconds);
-        snprintf(line, sizeof line, "whole, %s", rate);
+        snprintf(line, sizeof line, "whole, %s", tool_format_rate(rate, bytes, seconds));
         json = json_pack("{s:o, s:b, s:I, s:f}", "path", json_text(path), "whole", 1, "bytes", (json_int_t)bytes,
                          "seconds", seconds);
     } else if (listed && tool_is_removed(path)) {
