@@ -12,7 +12,7 @@
 #define MUSTER_CKPT_FORMAT_BLOCK_WRITER_H
 
 #include "ckpt/file/file.h"
-#include "ckpt/format/names.h"
+#include "ckpt/format/manifest.h"
 
 struct block_writer;
 

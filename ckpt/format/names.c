@@ -1,4 +1,4 @@
-#include "ckpt/format/names.h"
+#include "ckpt/format/manifest.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "ckpt/file/file.h"
-#include "ckpt/format/names.h"
+#include "ckpt/format/manifest.h"
 #include "ckpt/stage/stage.h"
 
 #define STAGE_SLOTS   ".slots"

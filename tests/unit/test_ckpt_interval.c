@@ -1,6 +1,5 @@
 /* The arithmetic of pieces, against the plainest way to do it: a mark on every element. */
 #include "ckpt/format/pieces.h"
-#include "ckpt/format/names.h"
 #include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
