@@ -152,17 +152,24 @@ void comm_purpose(struct comm *comm, const char *unit, const char *data)
 
 /* ---- groups ---- */
 
+/*
+ * A start that failed returned NULL and filled err. After a wait that failed the operation is still pending, and the
+ * library may move its data in any later call. So the buffers of such an operation are never freed, and are never on a
+ * caller's stack.
+ */
+static int wait_started(struct comm_request *request, struct error *err)
+{
+    return request ? comm_wait(request, err) : -1;
+}
+
 /* Gathers every member's rank in the world, in the group's order. */
 static int learn_members(struct comm *comm, int rank_in_world, struct error *err)
 {
-    struct comm_request *request;
-
     comm->members = error_calloc((size_t)comm->size, sizeof *comm->members, err);
     if (!comm->members)
         return -1;
     comm->members[comm->rank] = rank_in_world;
-    request = comm->ops->start_all_gather(comm, comm->members, sizeof *comm->members, err);
-    return request ? comm_wait(request, err) : -1;
+    return wait_started(comm->ops->start_all_gather(comm, comm->members, sizeof *comm->members, err), err);
 }
 
 struct comm *comm_split(struct comm *parent, int color, int key, struct error *err)
@@ -306,16 +313,6 @@ int comm_wait(struct comm_request *request, struct error *err)
                         on_peer_failure_arg); /* while the record still shows the operation that this rank waits in */
     recorder_leave(&op);
     return result;
-}
-
-/*
- * A start that failed returned NULL and filled err. After a wait that failed the operation is still pending, and the
- * library may move its data in any later call. So the buffers of such an operation are never freed, and are never on a
- * caller's stack.
- */
-static int wait_started(struct comm_request *request, struct error *err)
-{
-    return request ? comm_wait(request, err) : -1;
 }
 
 int comm_all_reduce_on_host(struct comm *comm, enum dtype dtype, void *buffer, size_t count, void *scratch,

@@ -35,12 +35,7 @@ struct mpi_request {
     MPI_Request pending[];
 };
 
-static int open_requests; /* of this process */
-
-int comm_mpi_open_requests(void)
-{
-    return open_requests;
-}
+int comm_mpi_open_requests;
 
 static struct comm_mpi *as_mpi(struct comm *comm)
 {
@@ -55,13 +50,13 @@ static struct mpi_request *request_create(struct comm *comm, int npending, struc
     if (!request)
         return NULL;
     request->base.comm = comm;
-    open_requests++;
+    comm_mpi_open_requests++;
     return request;
 }
 
 static void request_free(struct mpi_request *request)
 {
-    open_requests--;
+    comm_mpi_open_requests--;
     if (request->scratch_ours)
         free(request->scratch);
     free(request);

@@ -16,7 +16,7 @@ struct comm_mpi {
 int comm_mpi_error(struct error *err, const struct comm *comm, const char *what, int code);
 
 /* The number of this process's requests that may still be pending and use memory. */
-int comm_mpi_open_requests(void);
+extern int comm_mpi_open_requests;
 
 /* Called once, after MPI_Init. */
 int comm_mpi_failure_init(struct comm *world, struct error *err);

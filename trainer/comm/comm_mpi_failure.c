@@ -204,7 +204,7 @@ static bool exchange_failure(struct comm *comm, const struct error *err)
 {
     MPI_Request request;
 
-    failing.sum[0] = comm_mpi_open_requests();
+    failing.sum[0] = comm_mpi_open_requests;
     if (comm_interrupted(&failing.error)) {
         failing.known = true;
         return true;

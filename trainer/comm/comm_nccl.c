@@ -233,16 +233,14 @@ struct comm *comm_nccl_create(struct nccl_root *root, struct comm *host, int lea
     if (!c)
         return NULL;
     c->root = root;
-    if (nccl_root_split(root, joins, color, key, &c->member, err) < 0)
-        goto fail;
-    if (joins && create_stream(c, root->dev, err) == 0)
-        return &c->base;
+    if (nccl_root_split(root, joins, color, key, &c->member, err) < 0 ||
+        (joins && create_stream(c, root->dev, err) < 0)) {
+        comm_destroy(&c->base); /* and host with it */
+        return NULL;
+    }
     if (joins)
-        goto fail;
+        return &c->base;
     nccl_root_leave(root, &c->member);
     free(c);
     return host;
-fail:
-    comm_destroy(&c->base); /* and host with it */
-    return NULL;
 }

@@ -4,10 +4,10 @@ int tp_create(struct tp_group *tp, struct device *dev, struct comm *comm, enum d
               struct error *err)
 {
     *tp = (struct tp_group){.dev = dev, .comm = comm, .size = comm_size(comm), .rank = comm_rank(comm), .dtype = dtype};
-    tp->scratch_bytes = scratch_bytes;
-    if (!tp->scratch_bytes)
+    if (!scratch_bytes)
         return 0;
-    tp->scratch = device_alloc(dev, MEMORY_DEVICE, tp->scratch_bytes, err);
+    tp->scratch_bytes = scratch_bytes;
+    tp->scratch = device_alloc(dev, MEMORY_DEVICE, scratch_bytes, err);
     return tp->scratch ? 0 : error_prefix(err, "tensor parallelism");
 }
 
@@ -70,18 +70,14 @@ void tp_all_gather_f32(struct tp_group *tp, float *parts, size_t count, const ch
     comm_all_gather(tp->comm, DTYPE_F32, parts, count, error_first(&tp->error));
 }
 
-/* Elements of one rank's part of a bucket. */
-static size_t bucket_elements(const struct tp_group *tp)
-{
-    return tp->scratch_bytes / ((size_t)tp->size * sizeof(float));
-}
-
 void tp_all_reduce_f32(struct tp_group *tp, float *gradients, size_t count, const char *what)
 {
+    size_t bucket = tp->scratch_bytes / ((size_t)tp->size * sizeof(float)); /* elements of one rank's part */
+
     if (tp->size == 1)
         return;
     for (size_t first = 0, some; first < count; first += some) {
-        some = count - first < bucket_elements(tp) ? count - first : bucket_elements(tp);
+        some = count - first < bucket ? count - first : bucket;
         comm_purpose(tp->comm, what, "shared gradients");
         if (comm_all_reduce(tp->comm, DTYPE_F32, gradients + first, some, tp->scratch, error_first(&tp->error)) < 0)
             return;
