@@ -85,9 +85,7 @@ static struct ckpt *open_checkpoint(const struct generate_options *o, struct err
     char at[JOB_PATH_SIZE + 64];
 
     snprintf(at, sizeof at, "%s/manifest.json", o->checkpoint);
-    if (access(at, F_OK) == 0)
-        return ckpt_open(o->checkpoint, err);
-    if (ckpt_list(o->checkpoint, &steps, &count, err) < 0)
+    if (access(at, F_OK) == 0 || ckpt_list(o->checkpoint, &steps, &count, err) < 0)
         return ckpt_open(o->checkpoint, err);
     if (count == 0 && access(o->checkpoint, F_OK) < 0)
         error_errno(err, CODE_DATA, "%s", o->checkpoint);

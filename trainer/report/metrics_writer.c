@@ -356,7 +356,6 @@ int metrics_add_validation(struct metrics_writer *writer, const struct metrics_s
 bool metrics_displaced(struct metrics_writer *writer)
 {
     double now = clock_monotonic();
-    bool first;
 
     if (writer->reported || (writer->checked > 0 && now - writer->checked < CHECK_SECONDS))
         return false;
@@ -364,10 +363,9 @@ bool metrics_displaced(struct metrics_writer *writer)
     pthread_mutex_lock(&writer->mutex);
     writer->work.check = true;
     wait_for_thread(writer); /* a failure is for the next call that can fail */
-    first = writer->displaced && !writer->reported;
-    writer->reported |= first;
+    writer->reported = writer->displaced;
     pthread_mutex_unlock(&writer->mutex);
-    return first;
+    return writer->reported;
 }
 
 int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)

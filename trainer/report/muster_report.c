@@ -93,17 +93,15 @@ static int draw_plot(const char *path, const char *reference, const char *output
     struct metrics_step *steps = NULL, *other = NULL;
     int result = -1;
 
-    if (protect_metrics(output, path, err) < 0 || protect_metrics(output, reference, err) < 0 ||
-        read_metrics(path, &steps, &plot->nsteps, err) < 0)
-        goto out;
-    if (reference && read_metrics(reference, &other, &plot->nreference, err) < 0)
-        goto out;
-    plot->steps = steps;
-    plot->reference = other;
-    result = write_plot(output, plot, err);
-    if (result < 0 && err->code == CODE_DATA)
-        error_prefix(err, "%s", path);
-out:
+    if (protect_metrics(output, path, err) == 0 && protect_metrics(output, reference, err) == 0 &&
+        read_metrics(path, &steps, &plot->nsteps, err) == 0 &&
+        (!reference || read_metrics(reference, &other, &plot->nreference, err) == 0)) {
+        plot->steps = steps;
+        plot->reference = other;
+        result = write_plot(output, plot, err);
+        if (result < 0 && err->code == CODE_DATA)
+            error_prefix(err, "%s", path);
+    }
     free(steps);
     free(other);
     return result;

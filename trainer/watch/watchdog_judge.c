@@ -77,8 +77,7 @@ static void print_to_stderr(const struct watchdog_config *config, const struct h
                       : -1;
 
     if (length >= 0) {
-        if (write(STDERR_FILENO, text, (size_t)length) < 0)
-            length = 0; /* nothing can be done about it */
+        (void)!write(STDERR_FILENO, text, (size_t)length); /* nothing can be done about a failure */
         free(text);
     }
     free(body);
