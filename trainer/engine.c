@@ -172,15 +172,12 @@ struct engine *engine_create(const struct job *job, struct comm *world, struct e
         return NULL;
     e->job = job;
     e->world = world;
-    if (mesh_fit(&mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) < 0 ||
-        open_device(e, &mesh, err) < 0 ||
-        !(e->units = units_create(&job->model, &mesh, job->parallel.chunks, comm_rank(world), err)) ||
-        split_world(e, err) < 0 || open_data(e, err) < 0 || create_model(e, err) < 0)
-        goto fail;
-    e->pipeline = pipeline_create(job, e->up, e->down, e->model, e->zero, e->config.most_micro_batches, err);
-    if (e->pipeline)
+    if (mesh_fit(&mesh, comm_size(world), job->parallel.tp, job->parallel.pp, err) == 0 &&
+        open_device(e, &mesh, err) == 0 &&
+        (e->units = units_create(&job->model, &mesh, job->parallel.chunks, comm_rank(world), err)) &&
+        split_world(e, err) == 0 && open_data(e, err) == 0 && create_model(e, err) == 0 &&
+        (e->pipeline = pipeline_create(job, e->up, e->down, e->model, e->zero, e->config.most_micro_batches, err)))
         return e;
-fail:
     engine_destroy(e);
     return NULL;
 }

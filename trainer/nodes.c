@@ -135,11 +135,9 @@ static int exchange_round(struct ckpt_stage *stage, const struct ckpt_save *save
         if (!(ahead = comm_start_send(world, &header, sizeof header, to, err)))
             goto end;
     }
-    if (from >= 0 && answer_partner(&in, stage, save, world, from, err) < 0)
-        goto end;
-    if (to >= 0 && (comm_wait(ahead, err) < 0 || receive_all(world, &room, 1, to, err) < 0))
-        goto end;
-    if (comm_wait(in.answered, err) < 0)
+    if ((from >= 0 && answer_partner(&in, stage, save, world, from, err) < 0) ||
+        (to >= 0 && (comm_wait(ahead, err) < 0 || receive_all(world, &room, 1, to, err) < 0)) ||
+        comm_wait(in.answered, err) < 0)
         goto end;
     if (room && (!(part = comm_start_send(world, mine.part, mine.part_bytes, to, err)) ||
                  !(data = comm_start_send(world, mine.data, mine.bytes, to, err))))

@@ -244,14 +244,13 @@ static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *m
 
     if (!node)
         return -1;
-    if (comm_agree(e->world, zero_pieces(e->zero, ZERO_LOAD, &pieces, &addresses, &npieces, err), err) < 0)
-        goto out;
-    zero_clear(e->zero);
-    device_wait(e->dev);
-    /* All in one call: the checkpoint then reads and verifies each of its blocks once. */
-    result = ckpt_read_together(ckpt, node, e->units->tensors, e->units->ntensors, zero_kinds, ZERO_KINDS, pieces,
-                                npieces, addresses, err);
-out:
+    if (comm_agree(e->world, zero_pieces(e->zero, ZERO_LOAD, &pieces, &addresses, &npieces, err), err) == 0) {
+        zero_clear(e->zero);
+        device_wait(e->dev);
+        /* All in one call: the checkpoint then reads and verifies each of its blocks once. */
+        result = ckpt_read_together(ckpt, node, e->units->tensors, e->units->ntensors, zero_kinds, ZERO_KINDS, pieces,
+                                    npieces, addresses, err);
+    }
     free(pieces);
     free(addresses);
     return result;

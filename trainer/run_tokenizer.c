@@ -89,20 +89,18 @@ static int keep_copy(const struct run *run, const char *path, const struct token
 static int take_tokenizer(const struct run *run, const char *path, struct error *err)
 {
     struct tokenizer *tokenizer = tokenizer_open(path, err);
-    int result;
+    int result = -1;
 
     if (!tokenizer)
         return error_prefix(err, "data.tokenizer");
-    result = check_size(run, path, tokenizer, err);
-    if (result == 0)
-        result = compare_sets(run, path, tokenizer, err);
-    if (result == 0)
-        result = keep_copy(run, path, tokenizer, err);
-    if (result == 0 && tokenizer_note(tokenizer))
-        run_log(run, "%s", tokenizer_note(tokenizer));
-    if (result == 0)
+    if (check_size(run, path, tokenizer, err) == 0 && compare_sets(run, path, tokenizer, err) == 0 &&
+        keep_copy(run, path, tokenizer, err) == 0) {
+        if (tokenizer_note(tokenizer))
+            run_log(run, "%s", tokenizer_note(tokenizer));
         run_log(run, "tokenizer: %s, %s, %" PRId32 " tokens", path, tokenizer_kind(tokenizer),
                 tokenizer_size(tokenizer));
+        result = 0;
+    }
     tokenizer_close(tokenizer);
     return result;
 }
