@@ -1,4 +1,4 @@
-#include "trainer/watch/local_ranks.h"
+#include "trainer/watch/watchdog.h"
 
 #include <signal.h>
 #include <stdio.h>

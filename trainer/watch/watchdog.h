@@ -1,19 +1,17 @@
 /*
  * watchdog.h - detects a hang, reports which rank causes it, and ends the run so that it can be requeued.
  *
- * A node's publisher is its lowest running rank (local_ranks.h). Each rank has a thread that checks for a reason to
- * raise the alarm:
+ * A node's publisher is its lowest running rank. Each rank has a thread that checks for a reason to raise the alarm:
  *
  *   - four times a second: this rank has been in one wait for hang_seconds (time in which the process was suspended
  *     does not count, since Slurm can suspend and resume a job), or another rank of this node has raised the alarm;
  *   - at once: a wait has failed because a peer was lost (watchdog_peer_failed), or this process is about to end by a
- * signal or exit that nobody announced: libraries under MPI abort when they find that a peer has ended (UCX, reading
- *     the memory of another process);
+ *     signal or exit that nobody announced: libraries under MPI abort when they find that a peer has ended (UCX,
+ *     reading the memory of another process);
  *   - four times a second: the process of a rank that this one is linked to (links.h) has ended without announcing it,
  *     or that rank has raised the alarm; or its node does not answer, and this rank has waited in one operation for 5
  *     seconds;
- *   - once a second, by the publisher of each node (local_ranks.h): a rank of this node has ended without announcing
- *     it;
+ *   - once a second, by the publisher of each node: a rank of this node has ended without announcing it;
  *   - every 1 to 10 s, by the publisher of each node: a rank of another node has raised the alarm by creating the
  *     directory of the hang (output.directory).
  *
@@ -35,9 +33,11 @@
 #include <stdbool.h>
 
 #include "common/job.h"
-#include "trainer/watch/local_ranks.h"
+#include "trainer/watch/hang.h"
+#include "trainer/watch/links.h"
 
 struct watchdog;
+struct local_ranks;
 
 /* Where a hang is reported; the same on all ranks. */
 struct hang_output {
@@ -77,6 +77,53 @@ bool watchdog_stop(struct watchdog *watchdog);
  * fail with the cause: then it changes nothing.
  */
 void watchdog_peer_failed(struct error *err, void *arg);
+
+/*
+ * ---- local_ranks.c: the ranks of this node, this rank among them: their records and processes -----------------------
+ *
+ * These are the ranks of this host whose records this process can read and whose processes it can see. If the ranks of
+ * a host are in several containers, they form several such groups. Here, a "node" is one group. The lowest running rank
+ * of a node, its publisher, publishes the records of all ranks of the node, also of stopped and dead ones.
+ */
+
+/* Where a rank runs; exchanged between all ranks at the start. */
+struct rank_location {
+    char host[HANG_HOST_SIZE]; /* the node's name */
+    struct process process;
+    uint64_t record_filesystem; /* of its flight record: containers of one node may each have a /dev/shm of their own */
+    struct link_address link;   /* where it listens (links.h) */
+};
+
+/* Without the link. */
+struct rank_location rank_location_self(const char *host, const struct record_file *own);
+
+/* all[world] is copied. No record may be unlinked until every rank has returned from this. */
+struct local_ranks *local_ranks_create(const struct rank_location *all, int world, int rank, struct record_file *own,
+                                       struct error *err);
+void local_ranks_destroy(struct local_ranks *local);
+
+/* True if this rank is the publisher. */
+bool local_ranks_publisher(const struct local_ranks *local);
+
+/* True if the process of any of them has ended without announcing it. */
+bool local_ranks_any_dead(const struct local_ranks *local);
+
+/* True if all of them have ended, are ending, or are in abort. */
+bool local_ranks_all_ending(const struct local_ranks *local);
+
+/* True if any of them has raised the alarm, or knows the cause. */
+bool local_ranks_alarm(const struct local_ranks *local);
+bool local_ranks_cause(const struct local_ranks *local, struct record_cause *cause);
+
+/* A snapshot: hang_rank[world], each with its host. Local ranks have their records and states; ranks of other nodes are
+ * HANG_SILENT. NULL when out of memory. */
+struct hang_rank *local_ranks_snapshot(const struct local_ranks *local, struct error *err);
+
+/* True if each node of the world has a rank among `published`. */
+bool local_ranks_complete(const struct local_ranks *local, const bool *published);
+
+/* Sends SIGCONT to the stopped ones, so that they can read the cause and end too. */
+void local_ranks_continue(const struct local_ranks *local);
 
 /* ---- watchdog_judge.c, for watchdog.c: finds the cause after an alarm ---------------------------------------------- */
 
