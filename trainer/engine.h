@@ -20,7 +20,7 @@
 #include "trainer/data/batch.h"
 #include "plan/rank_config.h"
 #include "trainer/optim/optim.h"
-#include "trainer/pipeline.h"
+#include "trainer/model/model.h"
 
 /* What this rank's samples of each data set add to a loss. */
 struct set_sums {
@@ -33,7 +33,7 @@ struct engine {
     const struct job *job; /* borrowed */
     struct comm *world;    /* borrowed */
     struct comm_fabric *fabric;
-    /* up, down: the stages of this rank's pipeline, for activations and for their gradients (pipeline.h) */
+    /* up, down: the stages of this rank's pipeline, for activations and for their gradients (pipeline_create) */
     struct comm *dp, *tp, *up, *down, *tie;
     struct rank_config config;
     struct units *units;
@@ -112,6 +112,30 @@ int engine_evaluate(struct engine *engine, uint64_t first, int size, struct loss
  * engine->valid_sums the evaluations. This call exchanges the sums; steps do not. Collective.
  */
 int engine_set_losses(struct engine *engine, struct set_sums *sums, double *losses, struct error *err);
+
+/*
+ * ---- pipeline.c: one stage's part of a step ----
+ *
+ * Executes a schedule (plan/schedule.h), receives its chunks' inputs and sends their outputs. With one stage nothing is
+ * sent.
+ *
+ * Activations go up and gradients come down on two separate communicators. On each, messages between two stages are
+ * received in the order in which they were sent, so they need no tags. The input of the next entry of the schedule is
+ * received, and the output of the previous one sent, while an entry computes.
+ *
+ * up and down: two communicators of this rank's pipeline group. Rank i of both is stage i. most_micro_batches: the most
+ * that a step has. Everything is borrowed.
+ */
+struct pipeline *pipeline_create(const struct job *job, struct comm *up, struct comm *down, struct model *model,
+                                 struct zero *zero, int most_micro_batches, struct error *err);
+void pipeline_destroy(struct pipeline *pipeline);
+
+/*
+ * Forward and backward of a step's micro-batches. If scales is NULL, only forward (validation). *losses: the sums over
+ * the micro-batches; 0 except on the last stage.
+ */
+int pipeline_run(struct pipeline *pipeline, const struct micro_batch *micro_batches, int count,
+                 const struct loss_factors *scales, struct losses *losses, struct error *err);
 
 /*
  * ---- restore.c ----

@@ -1,8 +1,7 @@
-#include "trainer/pipeline.h"
-
 #include <stdlib.h>
 
 #include "plan/schedule.h"
+#include "trainer/engine.h"
 #include "trainer/watch/recorder.h"
 
 enum { OUTPUTS = 2 }; /* a chunk's outputs that may be in flight at once: model_output has two buffers */
