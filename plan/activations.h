@@ -1,7 +1,7 @@
 /*
  * activations.h - the memory of a rank's forward and backward passes: what is kept between them, and the scratch of one
- * layer, of the head and of its logits. trainer/model/ places exactly the pieces that these functions size; block.h,
- * head.h and vocabulary.h there say what is in each.
+ * layer, of the head and of its logits. trainer/model/ places exactly the pieces that these functions size; block.h
+ * and head.h there say what is in each.
  *
  * R = rows of a micro-batch, Rl = R / tp = local rows, d = hidden, V' = this rank's padded rows of the vocabulary.
  */

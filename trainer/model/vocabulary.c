@@ -1,4 +1,4 @@
-#include "trainer/model/vocabulary.h"
+#include "trainer/model/head.h"
 
 #include <string.h>
 
