@@ -167,18 +167,16 @@ static int inspect_job(const struct train_options *options)
 {
     struct error err = {0};
     struct job job;
-    int result = 0;
+    int result;
 
     if (job_load(&job, options->job_path, options->set, options->nset, &err) < 0)
         return error_report(&err);
-    if (options->check)
-        result = job_each_variable(&job, warn_of_preload, (void *)options->job_path, &err);
-    if (options->check && result == 0)
-        printf("%s is a valid job file\n", options->job_path);
-    else if (!options->check)
+    if (!options->check)
         result = choose_mesh_of(&job, options->job_path, (int)options->plan, &err) < 0
                      ? -1
                      : print_plan(&job, (int)options->plan, &err);
+    else if ((result = job_each_variable(&job, warn_of_preload, (void *)options->job_path, &err)) == 0)
+        printf("%s is a valid job file\n", options->job_path);
     job_destroy(&job);
     return result < 0 ? error_report(&err) : CODE_OK;
 }

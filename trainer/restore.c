@@ -445,9 +445,7 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
     if (result == 0 && count > 0 && ours)
         result = check_seed(e, dir, err) < 0 || check_data(e, err) < 0 ? -1 : set_aside(e, dir, steps, tried, err);
     free(steps);
-    if (result < 0)
-        return -1;
-    if (count == 0)
-        return 0;
+    if (result < 0 || count == 0)
+        return result;
     return zero_finish_load(e->zero, err) < 0 ? -1 : 1;
 }

@@ -44,20 +44,17 @@ static int compare_with(const char *path, const struct tokenizer *tokenizer, con
                         struct error *err)
 {
     struct tokenizer *there = tokenizer_open(other, err);
-    char kind[64];
-    int size;
-    bool same;
+    int result = 0;
 
     if (!there)
         return -1;
-    same = tokenizer_fingerprint(there) == tokenizer_fingerprint(tokenizer);
-    snprintf(kind, sizeof kind, "%s", tokenizer_kind(there));
-    size = tokenizer_size(there);
+    if (tokenizer_fingerprint(there) != tokenizer_fingerprint(tokenizer))
+        result =
+            error_set(err, CODE_CONFIG, "%.300s (%s, %d tokens) is another tokenizer than %.300s (%s, %d tokens): %s",
+                      other, tokenizer_kind(there), tokenizer_size(there), path, tokenizer_kind(tokenizer),
+                      tokenizer_size(tokenizer), advice);
     tokenizer_close(there);
-    if (same)
-        return 0;
-    return error_set(err, CODE_CONFIG, "%.300s (%s, %d tokens) is another tokenizer than %.300s (%s, %d tokens): %s",
-                     other, kind, size, path, tokenizer_kind(tokenizer), tokenizer_size(tokenizer), advice);
+    return result;
 }
 
 static int compare_sets(const struct run *run, const char *path, const struct tokenizer *tokenizer, struct error *err)

@@ -198,10 +198,8 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
     object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
     if (!object)
         return error_set(err, CODE_DATA, "column %d: %s; a line must be one JSON object", why.column, why.text);
-    if (json_is_object(object))
-        result = parse_object(step, object, err);
-    else
-        result = error_set(err, CODE_DATA, "a line must be one JSON object");
+    result = json_is_object(object) ? parse_object(step, object, err)
+                                    : error_set(err, CODE_DATA, "a line must be one JSON object");
     json_decref(object);
     return result;
 }

@@ -157,15 +157,13 @@ const char *units_count(char buf[UNITS_SIZE], double value)
     const size_t last = sizeof suffix / sizeof suffix[0] - 1;
     size_t i = 0;
 
-    if (!isfinite(value)) {
-        snprintf(buf, UNITS_SIZE, "-");
-        return buf;
-    }
     while (fabs(value) >= 999.5 && i < last) { /* 999.5 would print as 1000 */
         value /= 1000.0;
         i++;
     }
-    if (fabs(value) >= 1e6) /* beyond the last suffix */
+    if (!isfinite(value))
+        snprintf(buf, UNITS_SIZE, "-");
+    else if (fabs(value) >= 1e6) /* beyond the last suffix */
         snprintf(buf, UNITS_SIZE, "%.2e%s", value, suffix[i]);
     else if (i == 0 && value == floor(value))
         snprintf(buf, UNITS_SIZE, "%.0f", value);
@@ -176,14 +174,11 @@ const char *units_count(char buf[UNITS_SIZE], double value)
 
 const char *units_duration(char buf[UNITS_SIZE], double seconds)
 {
-    long s;
+    long s = seconds >= 0.0 && seconds < 1e12 ? lround(seconds) : -1;
 
-    if (!(seconds >= 0.0 && seconds < 1e12)) {
+    if (s < 0)
         snprintf(buf, UNITS_SIZE, "-");
-        return buf;
-    }
-    s = lround(seconds);
-    if (s < 3600)
+    else if (s < 3600)
         snprintf(buf, UNITS_SIZE, "%ld:%02ld", s / 60, s % 60);
     else if (s < 86400)
         snprintf(buf, UNITS_SIZE, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
