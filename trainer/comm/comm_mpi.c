@@ -410,7 +410,5 @@ struct comm *comm_mpi_create(const struct launch *launch, struct error *err)
         return NULL;
     }
     world = wrap_handle(handle, true, err);
-    if (world && comm_mpi_failure_init(world, err) < 0)
-        return NULL;
-    return world;
+    return world && comm_mpi_failure_init(world, err) < 0 ? NULL : world;
 }

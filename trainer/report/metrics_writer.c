@@ -57,21 +57,19 @@ struct metrics_writer {
 static int replace_file(const char *path, mode_t mode, const char *text, size_t length, struct error *err)
 {
     char beside[PATH_MAX + 8];
-    int fd;
+    int fd, result = 0;
 
     snprintf(beside, sizeof beside, "%s.tmp", path);
     fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0)
         return error_errno(err, CODE_IO, "cannot create %s", beside);
-    if (fchmod(fd, mode & 0777) == 0 && io_write_all(fd, text, length) == 0 && fsync(fd) == 0 &&
-        rename(beside, path) == 0 && io_sync_parent(path) == 0) {
-        close(fd);
-        return 0;
-    }
-    error_errno(err, CODE_IO, "cannot write %s and rename it to %s", beside, path);
+    if (fchmod(fd, mode & 0777) < 0 || io_write_all(fd, text, length) < 0 || fsync(fd) < 0 ||
+        rename(beside, path) < 0 || io_sync_parent(path) < 0)
+        result = error_errno(err, CODE_IO, "cannot write %s and rename it to %s", beside, path);
     close(fd);
-    unlink(beside);
-    return -1;
+    if (result < 0)
+        unlink(beside);
+    return result;
 }
 
 struct kept_lines {

@@ -189,9 +189,7 @@ static int connect_to(const struct in6_addr *address, uint32_t port)
 
     if (fd < 0)
         return -1;
-    if (connect(fd, (struct sockaddr *)&to, length) == 0)
-        return fd;
-    if (errno != EINPROGRESS)
+    if (connect(fd, (struct sockaddr *)&to, length) < 0 && errno != EINPROGRESS)
         failure = errno;
     else if (poll(&ready, 1, CONNECT_MS) != 1)
         failure = ETIMEDOUT;
