@@ -237,9 +237,9 @@ static struct ckpt *open_shared(struct engine *e, const char *path, bool *failed
 static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *memory, struct error *err)
 {
     const struct ckpt_node *node = memory_for(memory, ckpt, err);
-    struct ckpt_piece *pieces = NULL;
-    void **addresses = NULL;
-    size_t npieces = 0;
+    struct ckpt_piece *pieces;
+    void **addresses;
+    size_t npieces;
     int result = -1;
 
     if (!node)

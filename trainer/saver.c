@@ -53,8 +53,8 @@ static struct ckpt_progress present_state(const struct engine *e)
 static int create_shard(struct engine *e, const struct ckpt_progress *snapshot, struct shard_save *own,
                         struct error *err)
 {
-    struct ckpt_piece *pieces = NULL;
-    void **addresses = NULL;
+    struct ckpt_piece *pieces;
+    void **addresses;
     int result;
 
     *own = (struct shard_save){.save = {.dir = e->job->checkpoint.dir,
@@ -70,8 +70,8 @@ static int create_shard(struct engine *e, const struct ckpt_progress *snapshot, 
     device_wait(e->dev);
     result = zero_pieces(e->zero, snapshot ? ZERO_SAVE_SNAPSHOT : ZERO_SAVE_PRESENT, &pieces, &addresses,
                          &own->save.npieces, err);
-    own->save.pieces = result < 0 ? NULL : pieces;
-    own->save.sources = result < 0 ? NULL : (const void *const *)addresses;
+    own->save.pieces = pieces;
+    own->save.sources = (const void *const *)addresses;
     if (comm_agree(e->world, result, err) < 0)
         return -1;
     return attempt_name(e, own->attempt, err);

@@ -121,7 +121,7 @@ extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg
  * fastest. "param" is the fp32 master copy. For saving: the rank's 1/dp of each unit, in every ZeRO stage, so that all
  * ranks together have each element once. For loading: everything that the rank holds state for (ZeRO stage 0: whole
  * units); then zero_finish_load casts the master copy to the parameters and, in ZeRO stages 1 and 2, all-gathers them.
- * Both arrays are malloc'ed.
+ * Both arrays are malloc'ed. The caller frees them, also after a failure.
  *
  * The addresses are in host memory. If the state is in device memory, they are in its mirror. For saving, the mirror
  * has the copy that zero_snapshot began (ZERO_SAVE_SNAPSHOT), or zero_pieces copies the present state. A snapshot that is

@@ -159,6 +159,9 @@ int zero_pieces(struct zero *zero, enum zero_pieces_for use, struct ckpt_piece *
     size_t most = (size_t)zero->units->nunits * UNIT_MAX_TENSORS, n = 0;
     size_t offsets[UNIT_MAX_TENSORS];
 
+    *pieces = NULL;
+    *addresses = NULL;
+    *npieces = 0;
     if (zero->config.discrete && !zero->config.offload && !zero->config.mirror)
         return error_set(err, CODE_INTERNAL, "zero: no host memory was allocated for checkpoints");
     if (saving && zero->config.discrete && !zero->config.offload) {
@@ -169,11 +172,8 @@ int zero_pieces(struct zero *zero, enum zero_pieces_for use, struct ckpt_piece *
     }
     *pieces = error_calloc(most, sizeof **pieces, err);
     *addresses = error_calloc(most * ZERO_KINDS, sizeof **addresses, err);
-    if (!*pieces || !*addresses) {
-        free(*pieces);
-        free(*addresses);
+    if (!*pieces || !*addresses)
         return -1;
-    }
     for (int i = 0; i < zero->units->nunits; i++) {
         struct zero_unit *u = &zero->unit[i];
         size_t first = saving ? u->size.shard_first : u->size.state_first;
