@@ -165,9 +165,7 @@ struct manifest *manifest_create_part(const struct ckpt_save *save, void **heade
 
     if (!part)
         return NULL;
-    part->part = save->shard;
-    part->shards = save->shards;
-    part->state = save->state;
+    *part = (struct manifest){.part = save->shard, .shards = save->shards, .state = save->state};
     snprintf(part->version, sizeof part->version, "%s", PACKAGE_VERSION);
     if (name_is_attempt(save->attempt)) /* otherwise manifest_check refuses "" */
         snprintf(part->attempt, sizeof part->attempt, "%s", save->attempt);

@@ -93,22 +93,6 @@ static int check_free(const struct rewrite *r, struct error *err)
     return 0;
 }
 
-/* The table, the attempt's name and the bytes. */
-static int begin_writing(struct writing *writing, struct error *err)
-{
-    const struct rewrite *r = writing->rewrite;
-
-    snprintf(writing->attempt, sizeof writing->attempt, "%s-%" PRIx64 "-%x", r->name,
-             (uint64_t)(clock_realtime() * 1e9), (unsigned)getpid());
-    writing->units = units_create_whole(&r->shape, err);
-    if (!writing->units)
-        return -1;
-    for (size_t t = 0; t < writing->units->ntensors; t++)
-        writing->progress.total += box_elements(writing->units->tensors[t].shape, writing->units->tensors[t].ndim);
-    writing->progress.total *= 4 * r->nkinds;
-    return 0;
-}
-
 int rewrite_run(struct rewrite *rewrite, struct error *err)
 {
     struct writing writing = {
@@ -116,6 +100,7 @@ int rewrite_run(struct rewrite *rewrite, struct error *err)
         .progress = {.report = rewrite->to.progress, .arg = rewrite->to.arg, .lock = PTHREAD_MUTEX_INITIALIZER},
     };
     const struct mesh *mesh = &rewrite->to.mesh;
+    const struct units *units;
     int result;
 
     if (rewrite->to.chunks == 0)
@@ -125,8 +110,12 @@ int rewrite_run(struct rewrite *rewrite, struct error *err)
     rewrite->state.pp = mesh->pp;
     rewrite->state.zero = rewrite->to.zero;
     if (units_check_mesh(&rewrite->shape, mesh, rewrite->to.chunks, err) < 0 || check_free(rewrite, err) < 0 ||
-        begin_writing(&writing, err) < 0)
+        !(units = writing.units = units_create_whole(&rewrite->shape, err)))
         return -1;
+    snprintf(writing.attempt, sizeof writing.attempt, "%s-%" PRIx64 "-%x", rewrite->name,
+             (uint64_t)(clock_realtime() * 1e9), (unsigned)getpid());
+    for (size_t t = 0; t < units->ntensors; t++)
+        writing.progress.total += 4 * rewrite->nkinds * box_elements(units->tensors[t].shape, units->tensors[t].ndim);
     result = workers_run(SHARDS_AT_ONCE, (size_t)mesh_world(mesh), write_shard, &writing, err);
     if (result == 0) {
         result = ckpt_commit(rewrite->dir, rewrite->state.step, writing.attempt, err);
