@@ -1,8 +1,8 @@
 /*
- * state.h - the bytes that a rank holds, by kind; and the memory of ZeRO: sizes of the buffers for parameters, gradients
- * and optimizer state, and of those for their exchange. trainer/parallel/zero.h has the table of the stages; it
- * allocates exactly the buffers listed here. plan/activations.h has the other buffers, and plan/rank_config.h adds
- * everything up: a prediction is exact.
+ * state.h - the bytes that a rank holds, by kind; and the memory of ZeRO: sizes of the buffers for parameters,
+ * gradients and optimizer state, and of those for their exchange. trainer/parallel/zero.h has the table of the stages;
+ * it allocates exactly the buffers listed here. plan/activations.h has the others, and plan/rank_config.h adds
+ * everything up. So a prediction is exact.
  */
 #ifndef MUSTER_PLAN_STATE_H
 #define MUSTER_PLAN_STATE_H

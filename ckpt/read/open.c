@@ -296,7 +296,8 @@ struct block_reader *block_reader_create(const struct ckpt *ckpt, int threads, s
         block_reader_destroy(reader);
         return NULL;
     }
-    for (int i = 0; i < threads; i++, reader->threads++)
+    reader->threads = threads;
+    for (int i = 0; i < threads; i++)
         reader->files[i] = (struct open_file){.shard = -1, .fd = -1, .opening = PTHREAD_MUTEX_INITIALIZER};
     return reader;
 }
