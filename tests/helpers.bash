@@ -90,6 +90,9 @@ number() { basename ckpt/owner-*.json .json | tr -cd 0-9; }
 # steps_done N: metrics.jsonl has that many steps
 steps_done() { [ "$(cat metrics.jsonl 2>/dev/null | wc -l)" -ge "$1" ]; }
 
+# another_user_can EXPRESSION...: what test says of it to user 65534; false where the caller is not root.
+another_user_can() { [ "$(id -u)" = 0 ] && setpriv --reuid=65534 --clear-groups test "$@"; }
+
 # eventually SECONDS COMMAND...: run it until it succeeds, but not for longer.
 eventually() {
     local deadline=$((SECONDS + $1))

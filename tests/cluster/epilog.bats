@@ -99,7 +99,7 @@ is_empty() {
     [ -n "$(ls "$STAGE")" ]
     rm ckpt
     mv away ckpt
-    if [ "$(id -u)" = 0 ]; then # the leftover is another user's than the later job
+    if another_user_can -x "$BUILD/muster-ckptd"; then # the leftover is another user's than the later job's
         mv "$STAGE"/muster-0-* "$STAGE/muster-65534-1"
         chown -R 65534 "$STAGE/muster-65534-1" ckpt
         chmod a+x "$BATS_TEST_TMPDIR" "$BATS_RUN_TMPDIR"
