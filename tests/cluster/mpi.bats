@@ -3,7 +3,6 @@
 load helpers
 
 setup_file() {
-    load helpers
     WHY_NOT=$(why_not)
     local wrapper
     for wrapper in mpicc.mpich mpicc.openmpi; do

@@ -3,7 +3,6 @@
 load helpers
 
 setup_file() {
-    load helpers
     # Not in bats' own directory, which an ordinary user cannot enter.
     export OUT
     OUT=$(mktemp -d /tmp/muster-quickstart-test.XXXXXX)
