@@ -135,9 +135,15 @@ static void start_block(struct uint3 block)
     }
 }
 
+/* Most often they are one constant. */
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || strcmp(a, b) == 0;
+}
+
 static bool same_site(struct emulator_site a, struct emulator_site b)
 {
-    return a.line == b.line && strcmp(a.file, b.file) == 0 && strcmp(a.operation, b.operation) == 0;
+    return a.line == b.line && same_text(a.file, b.file) && same_text(a.operation, b.operation);
 }
 
 /* All of [first, end) wait in that state, at one place. */

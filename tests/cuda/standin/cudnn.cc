@@ -244,13 +244,12 @@ static float pointwise(int mode, float x, float b, float t, int64_t index)
 static void multiply(const operation &op, const numbers &a, const numbers &b, numbers &c)
 {
     for_each(op.y.size, [&](const int64_t at[4]) {
+        const int64_t left[4] = {at[0], at[1], at[2], 0}, right[4] = {at[0], at[1], 0, at[3]};
+        const float *row = &a[op.x.offset(left)], *column = &b[op.b.offset(right)];
         float sum = 0;
 
-        for (int64_t k = 0; k < op.x.size[3]; k++) {
-            const int64_t left[4] = {at[0], at[1], at[2], k}, right[4] = {at[0], at[1], k, at[3]};
-
-            sum += a[op.x.offset(left)] * b[op.b.offset(right)];
-        }
+        for (int64_t k = 0; k < op.x.size[3]; k++)
+            sum += row[k * op.x.stride[3]] * column[k * op.b.stride[2]];
         c[op.y.offset(at)] = sum;
     });
 }

@@ -90,7 +90,10 @@ static void *take(size_t bytes, int protection)
 {
     void *at = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    return at == MAP_FAILED ? NULL : at;
+    if (at == MAP_FAILED)
+        return NULL;
+    madvise(at, bytes, MADV_HUGEPAGE); /* protect() is then much faster */
+    return at;
 }
 
 /* New memory holds what was there before: here, what shows at once in a result. */
