@@ -46,14 +46,12 @@ static double factor_of(const struct attention_case *x, int sample, int head, in
     return dropout_keeps(&x->dropout, element) ? dropout_factor(&x->dropout) : 0;
 }
 
-/* p[keys] of one query; returns the log-sum-exp. */
+/* Of one query, p[first_key..keys_of); returns the log-sum-exp. */
 static double probabilities(const struct attention_case *x, const double *qkv, int sample, int head, int row, double *p)
 {
     int keys = keys_of(x, sample, row), first = first_key(x, sample, row);
     double most = -INFINITY, sum = 0;
 
-    for (int j = 0; j < first; j++)
-        p[j] = 0;
     for (int j = first; j < keys; j++) {
         p[j] = dot(qkv + qkv_at(x, sample, row, 0, head), qkv + qkv_at(x, sample, j, 1, head), x->head_size) /
                sqrt(x->head_size);
@@ -74,9 +72,12 @@ static void forward_row(const struct attention_case *x, const double *qkv, doubl
     lse[((size_t)sample * (size_t)x->heads + (size_t)head) * (size_t)x->seq + (size_t)row] =
         probabilities(x, qkv, sample, head, row, p);
     memset(o, 0, (size_t)x->head_size * sizeof *o);
-    for (int j = 0; j < keys_of(x, sample, row); j++)
+    for (int j = first_key(x, sample, row); j < keys_of(x, sample, row); j++) {
+        const double weight = p[j] * factor_of(x, sample, head, row, j), *v = qkv + qkv_at(x, sample, j, 2, head);
+
         for (int d = 0; d < x->head_size; d++)
-            o[d] += p[j] * factor_of(x, sample, head, row, j) * qkv[qkv_at(x, sample, j, 2, head) + (size_t)d];
+            o[d] += weight * v[d];
+    }
     free(p);
 }
 
@@ -91,20 +92,20 @@ void attention_reference_forward(const struct attention_case *x, const double *q
 static void backward_row(const struct attention_case *x, const double *qkv, const double *out, const double *dout,
                          double *dqkv, int sample, int head, int row)
 {
-    double *p = malloc((size_t)x->seq * sizeof *p);
+    double *p = malloc((size_t)x->seq * sizeof *p), *dq = dqkv + qkv_at(x, sample, row, 0, head);
     const double *q = qkv + qkv_at(x, sample, row, 0, head), *gradient = dout + out_at(x, sample, row, head);
     double delta = dot(gradient, out + out_at(x, sample, row, head), x->head_size);
 
     probabilities(x, qkv, sample, head, row, p);
-    for (int j = 0; j < keys_of(x, sample, row); j++) {
+    for (int j = first_key(x, sample, row); j < keys_of(x, sample, row); j++) {
         size_t k = qkv_at(x, sample, j, 1, head), v = qkv_at(x, sample, j, 2, head);
-        double factor = factor_of(x, sample, head, row, j);
+        double factor = factor_of(x, sample, head, row, j), weight = factor * p[j];
         double ds = p[j] * (factor * dot(gradient, qkv + v, x->head_size) - delta) / sqrt(x->head_size);
 
         for (int d = 0; d < x->head_size; d++) {
-            dqkv[qkv_at(x, sample, row, 0, head) + (size_t)d] += ds * qkv[k + (size_t)d];
+            dq[d] += ds * qkv[k + (size_t)d];
             dqkv[k + (size_t)d] += ds * q[d];
-            dqkv[v + (size_t)d] += factor * p[j] * gradient[d];
+            dqkv[v + (size_t)d] += weight * gradient[d];
         }
     }
     free(p);

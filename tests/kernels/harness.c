@@ -149,28 +149,31 @@ void abandon_device(struct device *dev)
     destroy(dev);
 }
 
+struct device *make_nth_device(int n)
+{
+    static const struct {
+        const char *isa;
+        int threads;
+    } devices[DEVICES] = {{"baseline", 1}, {"avx2", 2}, {"avx512", 1}, {"avx512", 2}};
+    struct device *dev = make_device(devices[n].isa, devices[n].threads);
+
+    if (dev && !other_device()) {
+        assert_int_equal(dev->threads, devices[n].threads);
+        assert_non_null(strstr(device_describe(dev), devices[n].isa));
+    }
+    return dev;
+}
+
 void each_device(void (*check)(struct device *dev))
 {
-    static const char *const isas[] = {"baseline", "avx2", "avx512"};
+    for (int n = 0; n < DEVICES; n++) {
+        struct device *dev = make_nth_device(n);
 
-    if (other_device()) {
-        struct device *dev = make_device("baseline", 1);
-
+        if (!dev)
+            continue;
         check(dev);
         finish_device(dev);
-        return;
     }
-    for (int i = 0; i < 3; i++)
-        for (int threads = 1; threads <= 2; threads++) {
-            struct device *dev = make_device(isas[i], threads);
-
-            if (!dev)
-                continue;
-            assert_int_equal(dev->threads, threads);
-            assert_non_null(strstr(device_describe(dev), isas[i]));
-            check(dev);
-            finish_device(dev);
-        }
 }
 
 static void (*typed_check)(struct device *dev, enum dtype dtype);

@@ -13,8 +13,8 @@
 const char *other_device(void);
 
 /*
- * Calls check once for each instruction set of this processor, with 1 and with 2 threads. The device must have no
- * failure afterwards, and no buffer may have been written beyond its ends; then the buffers are freed.
+ * Calls check once for each device below. The device must have no failure afterwards, and no buffer may have been
+ * written beyond its ends; then the buffers are freed.
  */
 void each_device(void (*check)(struct device *dev));
 
@@ -27,6 +27,11 @@ struct device *create_device(const char *kind, int threads, struct error *err);
 /* One of these devices; NULL for an instruction set that the processor lacks (a line in the log says so). One at a
  * time: what a failed test left of the last one is freed. */
 struct device *make_device(const char *isa, int threads);
+
+/* The devices of each_device: every instruction set of this processor, with 1 or 2 threads, and the widest with both; or
+ * MUSTER_TEST_DEVICE alone. NULL as make_device has it. */
+enum { DEVICES = 4 };
+struct device *make_nth_device(int n);
 
 /* Checks what each_device promises, and frees the buffers; and the device. */
 void finish_buffers(struct device *dev);

@@ -146,12 +146,11 @@ static void compare(struct device *dev, enum dtype dtype, const struct want *wan
 
 static void check_shape(enum dtype dtype, struct shape s, const struct manner *how)
 {
-    static const char *const isas[] = {"baseline", "avx2", "avx512"};
     struct attention_case x = case_of(s, how);
     struct want want = make_want(dtype, &x, how->spread);
 
-    for (int i = 0; i < 6; i++) {
-        struct device *dev = make_device(isas[i / 2], 1 + i % 2);
+    for (int n = 0; n < DEVICES; n++) {
+        struct device *dev = make_nth_device(n);
 
         if (!dev)
             continue;

@@ -20,39 +20,42 @@ static double derivative_of_gelu(double x)
     return (gelu64(x + step) - gelu64(x - step)) / (2 * step);
 }
 
-static double element(const struct matmul *op, const double *a, const double *b, int row, int col)
+/* Row `row` of the product, in ab[n]. */
+static void product_row(const struct matmul *op, const double *a, const double *b, int row, double *ab)
 {
-    double sum = 0;
+    size_t next_row = op->transpose_b ? 1 : op->ldb, next_col = op->transpose_b ? op->ldb : 1;
 
+    memset(ab, 0, op->n * sizeof *ab);
     for (int p = 0; p < op->k; p++) {
-        size_t at = op->transpose_a ? (size_t)p * op->lda + row : (size_t)row * op->lda + p;
-        size_t bt = op->transpose_b ? (size_t)col * op->ldb + p : (size_t)p * op->ldb + col;
+        const double factor = a[op->transpose_a ? (size_t)p * op->lda + row : (size_t)row * op->lda + p];
 
-        sum += a[at] * b[bt];
+        for (int col = 0; col < op->n; col++)
+            ab[col] += factor * b[p * next_row + col * next_col];
     }
-    return sum;
 }
 
 /* gelu is made of aux as it was rounded: of the device's own where that is an output, which is checked beside. */
 static void make_reference(struct device *dev, const struct matmul *op, const struct operands *x)
 {
     const double *a = tensor_values(dev, x->a), *b = tensor_values(dev, x->b);
+    double *ab = reference(dev, op->n);
 
-    for (int row = 0; row < op->m; row++)
+    for (int row = 0; row < op->m; row++) {
+        product_row(op, a, b, row, ab);
         for (int col = 0; col < op->n; col++) {
             size_t i = (size_t)row * op->n + col;
-            double ab = element(op, a, b, row, col);
 
-            x->aux_want[i] = ab + tensor_get(x->bias, col);
+            x->aux_want[i] = ab[col] + tensor_get(x->bias, col);
             if (op->epilogue == EPILOGUE_NONE)
-                x->want[i] = op->accumulate ? tensor_get(x->before, i) + ab : ab;
+                x->want[i] = op->accumulate ? tensor_get(x->before, i) + ab[col] : ab[col];
             else if (op->epilogue == EPILOGUE_BIAS)
                 x->want[i] = x->aux_want[i];
             else if (op->epilogue == EPILOGUE_BIAS_GELU)
                 x->want[i] = gelu64(op->dtype == DTYPE_F32 ? x->aux_want[i] : tensor_get(x->aux, i));
             else
-                x->want[i] = ab * derivative_of_gelu(tensor_get(x->aux, i));
+                x->want[i] = ab[col] * derivative_of_gelu(tensor_get(x->aux, i));
         }
+    }
 }
 
 static struct operands make_operands(struct device *dev, const struct matmul *op)
