@@ -135,7 +135,7 @@ static void start_block(struct uint3 block)
     }
 }
 
-/* Most often they are one constant. */
+/* Most often both are the same constant. */
 static bool same_text(const char *a, const char *b)
 {
     return a == b || strcmp(a, b) == 0;

@@ -67,8 +67,8 @@ static const int padded[] = {6, 50, 72, 84, 112, 150, 178, 208, 230};
 
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* Each head size of a list; `x` but for its head size. Each test gives the two lists one 16-bit type each, the next test
- * the other one. */
+/* Each head size of a list; all else is as in `x`. A test takes bf16 for one list and fp16 for the other, and another
+ * test the reverse. */
 static void check_sizes(enum dtype dtype, const int list[SIZES], struct attention_case x)
 {
     for (int i = 0; i < SIZES; i++) {
@@ -123,7 +123,6 @@ static void test_climbing(void **state)
 static void test_lengths(void **state)
 {
     static const int32_t lengths[] = {51, 0, 1000};
-
     struct attention_case x = {.batch = 3, .seq = 70, .heads = 1, .lengths = lengths};
 
     check_sizes(DTYPE_F16, padded, x);
@@ -141,7 +140,6 @@ static void test_short(void **state)
 static void test_dropout(void **state)
 {
     static const int32_t lengths[] = {130, 29};
-
     struct attention_case x = {
         .batch = 1, .seq = 136, .heads = 1, .causal = true, .dropout = even_dropout, .dropout_stride = 8 * 5555};
 

@@ -46,7 +46,7 @@ static double factor_of(const struct attention_case *x, int sample, int head, in
     return dropout_keeps(&x->dropout, element) ? dropout_factor(&x->dropout) : 0;
 }
 
-/* Of one query, p[first_key..keys_of); returns the log-sum-exp. */
+/* Of one query: p from its first key to its last. Returns the log-sum-exp. */
 static double probabilities(const struct attention_case *x, const double *qkv, int sample, int head, int row, double *p)
 {
     int keys = keys_of(x, sample, row), first = first_key(x, sample, row);

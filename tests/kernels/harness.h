@@ -28,8 +28,8 @@ struct device *create_device(const char *kind, int threads, struct error *err);
  * time: what a failed test left of the last one is freed. */
 struct device *make_device(const char *isa, int threads);
 
-/* The devices of each_device: every instruction set of this processor, with 1 or 2 threads, and the widest with both; or
- * MUSTER_TEST_DEVICE alone. NULL as make_device has it. */
+/* The n-th device of each_device: baseline with 1 thread, avx2 with 2, avx512 with 1, avx512 with 2. MUSTER_TEST_DEVICE
+ * takes the place of the first, and the others are NULL. Else NULL as make_device has it. */
 enum { DEVICES = 4 };
 struct device *make_nth_device(int n);
 
