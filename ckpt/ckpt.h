@@ -199,7 +199,10 @@ void ckpt_claim_clear(struct ckpt_claim *claim);
  */
 int ckpt_claim_take(const char *dir, const struct ckpt_claim *claim, struct error *err);
 
-/* Write this run's claim again, with a new `heartbeat` or `released`. */
+/*
+ * Write this run's claim again, with a new `heartbeat` or `released`. Fails if its file is missing: the directory was
+ * emptied, or its file system is not mounted.
+ */
 int ckpt_claim_refresh(const char *dir, const struct ckpt_claim *claim, struct error *err);
 
 /*
@@ -218,16 +221,36 @@ void ckpt_claim_describe(char *text, size_t size, const struct ckpt_claim *claim
 void ckpt_claim_attempt(char attempt[static CKPT_ATTEMPT_SIZE], uint64_t number);
 
 /*
- * The process that keeps a trainer's claim on its checkpoint directory: muster-ckptd --claim. If the file system does
- * not answer, only this process waits; the trainer continues, and ends without it.
+ * The process that makes all calls on a trainer's checkpoint directory before training begins, and keeps the claim on
+ * it: muster-ckptd --claim. If the file system does not answer, only this process waits. The trainer and it exchange
+ * messages over a socket (AF_UNIX, SOCK_SEQPACKET), which is the input of the process. It answers each with the same
+ * command, unless it is of another release: then it ends with CODE_CONFIG.
  *
- * It refreshes the heartbeat, and checks whether another run has taken the directory over: every two seconds, and when
- * it reads CLAIM_LOOK from its input, which it answers by an empty line. It ends
- *   - when it reads CLAIM_RELEASE, and has released the directory;
- *   - at once when its input or its parent, the trainer, ends: the claim stays as it is;
- *   - with CODE_CONFIG, when the directory is lost: the reason is on its output.
+ *   CLAIM_READ     ckpt_claim_read: `result`, `claim`, and `error` if result is -1
+ *   CLAIM_TAKE     makes the directory, finds out whether checkpoints can be saved there (ckpt_probe), commits what
+ *                  another job left there (ckpt_recover), and claims it for `claim`: `result` as ckpt_claim_take, and
+ *                  `claim` with its final number. From then on it refreshes the heartbeat
+ *   CLAIM_KEEP     a new process goes on with `claim`, which an earlier one has taken
+ *   CLAIM_LOOK     ckpt_claim_check: 1 if another run has taken the directory over, as `error` says
+ *   CLAIM_RELEASE  releases the directory
+ *
+ * It ends when the socket is closed. The claim then stays as it is.
  */
-enum { CLAIM_LOOK = 'l', CLAIM_RELEASE = 'r' };
+enum claim_command { CLAIM_READ, CLAIM_TAKE, CLAIM_KEEP, CLAIM_LOOK, CLAIM_RELEASE };
+
+struct claim_message {
+    enum claim_command command;
+    int result;
+    struct error error;
+    struct ckpt_claim claim;
+};
+
+/* 0, or -1 if the socket is closed or full. */
+int claim_message_send(int fd, const struct claim_message *message);
+
+/* 1 and *message, its claim to be cleared; 0 if none is there (of a socket that does not wait); -1 if the socket is
+ * closed, or a message is of another release. */
+int claim_message_receive(int fd, struct claim_message *message);
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 

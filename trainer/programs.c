@@ -2,84 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
-
-static void pass_file(posix_spawn_file_actions_t *files, int from, int to)
-{
-    if (from < 0)
-        posix_spawn_file_actions_addopen(files, to, "/dev/null", O_RDWR, 0);
-    else
-        posix_spawn_file_actions_adddup2(files, from, to);
-}
-
-/*
- * Starts a program in a session of its own, which a terminal's ^C does not reach. `words`: its name, looked for in PATH
- * unless it has a slash, and its arguments, up to NULL. Its only open files are `input` and, for its output and its
- * errors, `output` (-1: /dev/null): a launcher that waits for the end of its socket would wait for the program. No
- * signal is blocked in it. -1 and *pid is 0 if it cannot be started.
- */
-static int start_program(pid_t *pid, const char *const *words, int input, int output, struct error *err)
-{
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none;
-    int code;
-
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-    pass_file(&files, input, STDIN_FILENO);
-    pass_file(&files, output, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
-    posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
-    code = posix_spawnp(pid, words[0], &files, &attributes, (char *const *)(uintptr_t)words, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    if (code == 0)
-        return 0;
-    *pid = 0;
-    return error_set(err, CODE_IO, "%s cannot be started: %s", words[0], strerror(code));
-}
-
-/* ---- muster-ckptd ---- */
-
-enum { MOST_ARGUMENTS = 4 };
-
-/* Beside this program, as in a build tree or an installation under any prefix. */
-static const char *find_ckptd(char *path, size_t size)
-{
-    ssize_t length = readlink("/proc/self/exe", path, size - sizeof CKPTD - 1);
-    char *slash;
-
-    if (length <= 0)
-        return CKPTD;
-    path[length] = '\0';
-    slash = strrchr(path, '/');
-    strcpy(slash + 1, CKPTD);
-    return access(path, X_OK) == 0 ? path : CKPTD;
-}
-
-int ckptd_start(pid_t *pid, const char *const *arguments, int input, int output, struct error *err)
-{
-    char path[4096];
-    const char *words[MOST_ARGUMENTS + 2] = {find_ckptd(path, sizeof path)};
-
-    for (int i = 0; i < MOST_ARGUMENTS && arguments[i]; i++)
-        words[i + 1] = arguments[i];
-    return start_program(pid, words, input, output, err);
-}
-
-/* ---- squeue ---- */
 
 /*
  * Prints the state of job $1, and "step" unless its step $2 has ended: the run's own step may end in a job that goes
@@ -100,7 +27,7 @@ static int ask_squeue(const char *job, const char *step, char *text, size_t size
 
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -1;
-    start_program(&pid, words, -1, ends[1], NULL);
+    program_spawn(&pid, words, -1, ends[1], NULL);
     close(ends[1]);
     while ((got = read(ends[0], text + used, size - 1 - used)) > 0 || (got < 0 && errno == EINTR))
         used += got > 0 ? (size_t)got : 0;

@@ -1,21 +1,13 @@
 /*
- * programs.h - starts other programs: muster-ckptd(8), which does for a trainer what could block in checkpoint.dir, and
- * squeue(1). The trainer does not link libslurm: it must run under any release.
+ * programs.h - the other programs that a trainer starts: muster-ckptd(8), which does what could block in checkpoint.dir,
+ * and squeue(1). The trainer does not link libslurm: it must run under any release.
  */
 #ifndef MUSTER_TRAINER_PROGRAMS_H
 #define MUSTER_TRAINER_PROGRAMS_H
 
-#include <sys/types.h>
-
-#include "common/error.h"
+#include "common/launcher.h"
 
 #define CKPTD "muster-ckptd"
-
-/*
- * Starts the muster-ckptd beside this program, else the one in PATH, in a session of its own. `arguments`: after its
- * name, at most 4. `output` is for its output and its errors; -1: /dev/null. -1 and *pid is 0 if it cannot be started.
- */
-int ckptd_start(pid_t *pid, const char *const *arguments, int input, int output, struct error *err);
 
 enum slurm_answer {
     SLURM_SILENT,     /* no squeue, or slurmctld did not answer */

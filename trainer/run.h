@@ -69,18 +69,24 @@ void *run_gather(const struct run *run, const void *own, size_t count, const cha
  * ---- run_claim.c ----
  *
  * Claims checkpoint.dir for this run, and watches the claim from then on. CODE_CONFIG if another run owns it. Makes the
- * directory, and checks that checkpoints can be written there. Collective, when the engine was created.
+ * directory, and checks that checkpoints can be written there. Waits for a file system that does not answer, which the
+ * log says, until it answers or a signal asks to stop (CODE_STOPPED). Collective, when the engine was created.
  */
 int run_claim_start(struct run *run, struct error *err);
 
 /* On rank 0: whether another run has taken the directory over, as its keeper has found out. run_claim_check has it look
  * now, and returns -1 with CODE_CONFIG if so; it waits at most a second. Other ranks: false and 0. */
-bool run_claim_is_lost(const struct run *run);
-int run_claim_check(const struct run *run, struct error *err);
+bool run_claim_is_lost(struct run *run);
+int run_claim_check(struct run *run, struct error *err);
 
 /* Ends the keeper. `release`: releases the directory. If not all is saved, another job that claims it must wait for this
  * one's epilog (run_claim.c): then the claim stays as if this run had been killed. */
 void run_claim_stop(struct run *run, bool release);
+
+/* ---- train.c ---- */
+
+/* The last signal that asked this rank to stop (train_block_signals); 0: none. */
+int run_signal(void);
 
 /* ---- run_watch.c ---- */
 

@@ -1,7 +1,8 @@
 /*
  * run_claim.c - one directory, one run: rank 0 claims checkpoint.dir (struct ckpt_claim) before anything is loaded, and
- * keeps the claim until the run ends. Another process (muster-ckptd --claim), which may wait for the file system,
- * refreshes the heartbeat and finds out if another run has taken the directory over.
+ * keeps the claim until the run ends. Another process, the keeper (muster-ckptd --claim), makes all calls on the
+ * directory, since these may wait for the file system for ever: it reads who owns the directory, claims it, refreshes
+ * the heartbeat, and finds out if another run has taken the directory over. Rank 0 decides, and never waits for long.
  *
  * The first of these rules that applies decides whether an owner is alive:
  *   - it released the directory: dead;
@@ -13,7 +14,7 @@
  *   - Slurm does not answer: the time of the heartbeat decides, and, since clocks differ, whether it changes.
  * A wrong answer costs a run, never a checkpoint: an owner wrongly taken for dead commits nothing more.
  */
-#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -40,18 +41,23 @@
 #define SILENT_SECONDS 22.0 /* such a run is dead if its heartbeat stays the same for so long */
 #define ENDING_SECONDS 90.0 /* for a job that completes: the epilog takes at most 60 s */
 #define POLL_SECONDS   1.0
+#define SAY_SECONDS    3.0 /* without an answer, until it is logged; then each time thrice as long */
 
 struct claim_watch {
     const char *dir;
-    struct ckpt_claim claim;
-    double first_heartbeat; /* while it claims: the owner's heartbeat at the first look */
-    bool lost;
-    /* the keeper (CLAIM_LOOK in ckpt/ckpt.h) */
-    pid_t keeper;    /* 0: none */
-    int channel;     /* its input and its output */
-    bool asked;      /* to look; it has not answered yet */
-    double started;  /* clock_monotonic; 0: this run has not claimed the directory */
-    char text[1100]; /* of its output, the last: how the directory was lost */
+    struct ckpt_claim claim; /* its number is 0 until the directory is claimed */
+    bool lost, warned;
+    struct error why; /* how it was lost */
+    /* while it claims: */
+    double first_heartbeat; /* the owner's, at the first look */
+    bool taking;            /* the owner is dead, or there is none */
+    char took_over[512];    /* from whom, for the log; "": it had been released */
+    double asked_at, say_at;
+    /* the keeper (enum claim_command in ckpt/ckpt.h) */
+    pid_t keeper;   /* 0: none */
+    int channel;    /* the socket */
+    bool asked;     /* it owes an answer */
+    double started; /* clock_monotonic */
 };
 
 /* ---- this run ---------------------------------------------------------------------------------------------------- */
@@ -178,60 +184,7 @@ static int refuse_start(const struct run *run, const char *who, const struct ckp
                      run->job->checkpoint.dir, who, difference);
 }
 
-/*
- * The owner is dead: claims the directory. As ckpt_claim_take. What another job has left complete is committed first:
- * afterwards it could not be. Where there was no owner, only one run gets the number 1, and goes on to that of the time.
- */
-static int take_directory(struct claim_watch *watch, const struct ckpt_claim *owner, struct error *err)
-{
-    struct ckpt_claim *claim = &watch->claim;
-    bool inherits = owner->accepts > 0 && is_same_job(owner, claim);
-    int taken;
-
-    if (ckpt_probe(watch->dir, err) < 0 || (owner->number > 0 && !inherits && ckpt_recover(watch->dir, err) < 0))
-        return -1;
-    claim->since = claim->heartbeat = clock_realtime();
-    claim->number = owner->number + 1;
-    claim->accepts = inherits ? owner->accepts : claim->number;
-    taken = ckpt_claim_take(watch->dir, claim, err);
-    if (taken <= 0 || owner->number > 0)
-        return taken;
-    claim->number = claim->accepts = (uint64_t)(claim->since * 1e3);
-    return ckpt_claim_take(watch->dir, claim, err);
-}
-
-/* Rank 0: 0: claimed; 1: the owner may be dying, or another run was faster: wait; -1. `waited`: seconds so far. */
-static int try_claim(struct run *run, double waited, struct error *err)
-{
-    struct claim_watch *watch = run->claim;
-    enum verdict verdict = OWNER_DEAD;
-    struct ckpt_claim owner;
-    int taken = 0, found = ckpt_claim_read(watch->dir, &owner, err);
-    double silence = clock_realtime() - owner.heartbeat;
-    char who[256];
-
-    if (found < 0)
-        return -1;
-    if (waited == 0)
-        watch->first_heartbeat = owner.heartbeat;
-    if (found > 0)
-        verdict = judge_owner(watch, &owner, waited);
-    ckpt_claim_describe(who, sizeof who, &owner);
-    if (verdict == OWNER_ALIVE)
-        taken = refuse_start(run, who, &owner, err);
-    else if (verdict == OWNER_DEAD)
-        taken = take_directory(watch, &owner, err);
-    else if (waited == 0)
-        run_log(run, "waiting for %s to leave %s, or to refresh its heartbeat, which is %.0f s old by this clock", who,
-                watch->dir, silence);
-    if (taken > 0 && found > 0 && owner.released == 0)
-        run_log(run, "took over %s from %s, which ended without releasing it, %.0f s after its last heartbeat",
-                watch->dir, who, fmax(0, silence));
-    ckpt_claim_clear(&owner);
-    return taken > 0 ? 0 : taken < 0 ? -1 : 1;
-}
-
-/* ---- while it runs ----------------------------------------------------------------------------------------------- */
+/* ---- the keeper -------------------------------------------------------------------------------------------------- */
 
 static void end_keeper(struct claim_watch *watch)
 {
@@ -240,65 +193,164 @@ static void end_keeper(struct claim_watch *watch)
     watch->asked = false;
 }
 
-/* Without one, nobody refreshes the heartbeat; a later look starts another. */
-static void start_keeper(struct claim_watch *watch)
+static bool command_keeper(struct claim_watch *watch, enum claim_command command)
 {
-    char claim[48], child[32];
-    const char *arguments[] = {claim, child, watch->dir, NULL};
-    int ends[2];
+    const struct claim_message message = {.command = command, .claim = watch->claim};
+
+    watch->asked = watch->keeper > 0 && claim_message_send(watch->channel, &message) == 0;
+    return watch->asked;
+}
+
+/* Without one, nobody refreshes the heartbeat; a later look starts another. */
+static int start_keeper(struct claim_watch *watch, struct error *err)
+{
+    const char *arguments[] = {"--claim", watch->dir, NULL};
+    int ends[2], result;
 
     watch->started = clock_monotonic();
-    watch->text[0] = '\0';
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return;
-    snprintf(claim, sizeof claim, "--claim=%" PRIu64, watch->claim.number);
-    snprintf(child, sizeof child, "--child=%d", (int)getpid());
-    ckptd_start(&watch->keeper, arguments, ends[1], ends[1], NULL);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return error_errno(err, CODE_IO, "no socket for " CKPTD);
+    result = program_start(&watch->keeper, CKPTD, arguments, ends[1], -1, err);
     close(ends[1]);
     watch->channel = ends[0];
-    if (watch->keeper == 0)
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    if (result < 0)
         end_keeper(watch);
+    else if (watch->claim.number > 0 && !watch->taking)
+        command_keeper(watch, CLAIM_KEEP);
+    return result;
 }
 
-/* Its output is an empty line for each look that found the directory to be still this run's, then how it was lost. */
-static void look_at_keeper(struct claim_watch *watch)
+/* The next message of the keeper: its answer, or what it reports by itself. False if there is none. */
+static bool hear_keeper(struct run *run, struct claim_message *message)
 {
-    ssize_t got;
-    int status = 0;
+    struct claim_watch *watch = run->claim;
+    int heard = watch->keeper > 0 ? claim_message_receive(watch->channel, message) : 0;
 
-    if (watch->keeper == 0 && watch->started > 0 && clock_monotonic() - watch->started >= START_SECONDS)
-        start_keeper(watch);
-    if (watch->keeper == 0)
-        return;
-    while ((got = recv(watch->channel, watch->text, sizeof watch->text - 1, MSG_DONTWAIT)) > 0) {
-        watch->text[got] = '\0';
-        if (strcmp(watch->text, "\n") == 0)
-            watch->asked = false;
+    if (heard < 0) {
+        waitpid(watch->keeper, NULL, 0); /* it has closed its end */
+        end_keeper(watch);
     }
-    if (got < 0 && errno == EAGAIN)
-        return;
-    waitpid(watch->keeper, &status, 0); /* it has closed its output */
-    end_keeper(watch);
-    watch->lost = WIFEXITED(status) && WEXITSTATUS(status) == CODE_CONFIG;
+    if (heard <= 0)
+        return false;
+    watch->asked = false;
+    if (message->command == CLAIM_LOOK && message->result > 0) {
+        watch->lost = true;
+        watch->why = message->error;
+    } else if (message->command == CLAIM_LOOK && message->result < 0 && !watch->warned) {
+        watch->warned = true;
+        run_log(run, "warning: the claim on %s cannot be refreshed: %s", watch->dir, message->error.text);
+    }
+    return true;
 }
 
-static bool command_keeper(const struct claim_watch *watch, char command)
+/* Gives the keeper a command, unless it owes an answer, and waits for that: 1 and *answer; 0: none yet; -1: it cannot
+ * be started, or has ended. */
+static int ask_keeper(struct run *run, enum claim_command command, double seconds, struct claim_message *answer,
+                      struct error *err)
 {
-    return send(watch->channel, &command, 1, MSG_NOSIGNAL) == 1;
-}
+    struct claim_watch *watch = run->claim;
+    double end = clock_monotonic() + seconds;
 
-/* Has the keeper look, and waits for its answer; but not while it owes an earlier one. */
-static void ask_to_look(struct claim_watch *watch)
-{
-    double end = clock_monotonic() + LOOK_SECONDS;
-
-    if (watch->keeper == 0 || watch->asked || !command_keeper(watch, CLAIM_LOOK))
-        return;
-    watch->asked = true;
-    for (double left = LOOK_SECONDS; watch->asked && left > 0; left = end - clock_monotonic()) {
+    if (watch->keeper == 0 && start_keeper(watch, err) < 0)
+        return -1;
+    if (!watch->asked && command_keeper(watch, command))
+        watch->asked_at = clock_monotonic();
+    for (double left = seconds; left > 0 && watch->keeper > 0; left = end - clock_monotonic()) {
         poll(&(struct pollfd){.fd = watch->channel, .events = POLLIN}, 1, (int)(left * 1000) + 1);
-        look_at_keeper(watch);
+        if (hear_keeper(run, answer))
+            return 1;
     }
+    return watch->keeper > 0 ? 0 : error_set(err, CODE_IO, CKPTD " ended while it claimed %s", watch->dir);
+}
+
+/* ---- claiming ---------------------------------------------------------------------------------------------------- */
+
+/* The owner is dead, or there is none (number 0): what CLAIM_TAKE is to take. */
+static void prepare_to_take(struct claim_watch *watch, const struct ckpt_claim *owner)
+{
+    struct ckpt_claim *claim = &watch->claim;
+    bool inherits = owner->accepts > 0 && is_same_job(owner, claim);
+    char who[256];
+
+    claim->number = owner->number + 1;
+    claim->accepts = inherits ? owner->accepts : claim->number;
+    watch->taking = true;
+    watch->took_over[0] = '\0';
+    if (owner->number == 0 || owner->released > 0)
+        return;
+    ckpt_claim_describe(who, sizeof who, owner);
+    snprintf(watch->took_over, sizeof watch->took_over,
+             "%s, which ended without releasing it, %.0f s after its last heartbeat", who,
+             fmax(0, clock_realtime() - owner->heartbeat));
+}
+
+/* 0; 1: it may be dying, look again; -1 if it is alive. `waited`: seconds so far. */
+static int judge_answer(struct run *run, const struct claim_message *answer, double waited, struct error *err)
+{
+    struct claim_watch *watch = run->claim;
+    const struct ckpt_claim *owner = &answer->claim;
+    enum verdict verdict;
+    char who[256];
+
+    if (watch->first_heartbeat == 0)
+        watch->first_heartbeat = owner->heartbeat;
+    verdict = answer->result > 0 ? judge_owner(watch, owner, waited) : OWNER_DEAD;
+    ckpt_claim_describe(who, sizeof who, owner);
+    if (verdict == OWNER_ALIVE)
+        return refuse_start(run, who, owner, err);
+    if (verdict == OWNER_DEAD) {
+        prepare_to_take(watch, owner);
+        return 0;
+    }
+    if (watch->say_at == SAY_SECONDS)
+        run_log(run, "waiting for %s to leave %s, or to refresh its heartbeat, which is %.0f s old by this clock", who,
+                watch->dir, clock_realtime() - owner->heartbeat);
+    watch->say_at = INFINITY;
+    clock_sleep(POLL_SECONDS);
+    return 1;
+}
+
+/* The keeper has no answer yet. */
+static void report_wait(const struct run *run)
+{
+    struct claim_watch *watch = run->claim;
+    double waited = clock_monotonic() - watch->asked_at;
+
+    if (waited < watch->say_at)
+        return;
+    watch->say_at *= 3;
+    run_log(run, "waiting for checkpoint.dir = \"%s\", which has not answered for %.0f s", watch->dir, waited);
+}
+
+/* Rank 0: 0: claimed; 1: the directory does not answer, its owner may be dying, or another run was faster: try again;
+ * -1. `waited`: seconds so far. */
+static int try_claim(struct run *run, double waited, struct error *err)
+{
+    struct claim_watch *watch = run->claim;
+    struct claim_message answer = {0};
+    int result;
+
+    do {
+        ckpt_claim_clear(&answer.claim);
+        result = ask_keeper(run, watch->taking ? CLAIM_TAKE : CLAIM_READ, POLL_SECONDS, &answer, err);
+        if (result == 0)
+            report_wait(run);
+        if (result <= 0)
+            return result < 0 ? -1 : 1;
+        if (answer.result < 0)
+            *err = answer.error;
+        result = answer.result < 0 ? -1 : answer.command == CLAIM_READ ? judge_answer(run, &answer, waited, err) : 2;
+    } while (result == 0);
+    if (result == 2) {
+        watch->claim.number = answer.result > 0 ? answer.claim.number : 0;
+        watch->taking = false;
+        result = answer.result > 0 ? 0 : 1;
+    }
+    ckpt_claim_clear(&answer.claim);
+    if (result == 0 && watch->took_over[0])
+        run_log(run, "took over %s from %s", watch->dir, watch->took_over);
+    return result;
 }
 
 static int prepare_claim(struct run *run, struct error *err)
@@ -309,13 +361,14 @@ static int prepare_claim(struct run *run, struct error *err)
     if (!run->claim)
         return -1;
     run->claim->dir = run->job->checkpoint.dir;
+    run->claim->say_at = SAY_SECONDS;
     describe_self(&run->claim->claim, run);
     return 0;
 }
 
 int run_claim_start(struct run *run, struct error *err)
 {
-    double again = 1, started = clock_monotonic(), waited = 0;
+    double started = clock_monotonic();
     int result;
 
     if (!run->job->checkpoint.dir[0])
@@ -323,62 +376,65 @@ int run_claim_start(struct run *run, struct error *err)
     recorder_phase("claiming checkpoint.dir");
     if (comm_agree(run->world, prepare_claim(run, err), err) < 0)
         return -1;
-    /* In short operations, so that no watchdog takes this for a hang. */
-    while (again > 0) {
-        result = run->leader ? try_claim(run, waited, err) : 0;
-        again = result > 0;
-        if (comm_agree(run->world, result < 0 ? -1 : 0, err) < 0 || comm_max_f64(run->world, &again, 1, err) < 0)
+    /* In short operations, so that no watchdog takes this for a hang, and a request to stop is noticed. */
+    for (double state[2] = {1, 0}; state[0] > 0;) { /* whether to try again; a signal */
+        result = run->leader ? try_claim(run, clock_monotonic() - started, err) : 0;
+        state[0] = result > 0;
+        state[1] = run_signal();
+        if (comm_agree(run->world, result < 0 ? -1 : 0, err) < 0 || comm_max_f64(run->world, state, 2, err) < 0)
             return -1;
-        if (again > 0)
-            clock_sleep(POLL_SECONDS);
-        waited = clock_monotonic() - started;
+        if (state[0] > 0 && state[1] > 0)
+            return error_set(err, CODE_STOPPED,
+                             "stopped by signal %.0f (%s) before checkpoint.dir = \"%.300s\" was claimed: nothing was "
+                             "trained",
+                             state[1], strsignal((int)state[1]), run->job->checkpoint.dir);
     }
     if (run->leader)
         run->engine->claim = run->claim->claim.number;
-    if (comm_broadcast(run->world, &run->engine->claim, sizeof run->engine->claim, 0, err) < 0)
-        return -1;
-    if (run->leader)
-        start_keeper(run->claim);
-    return 0;
+    return comm_broadcast(run->world, &run->engine->claim, sizeof run->engine->claim, 0, err);
 }
 
-bool run_claim_is_lost(const struct run *run)
+/* ---- while it runs ----------------------------------------------------------------------------------------------- */
+
+bool run_claim_is_lost(struct run *run)
 {
-    if (run->claim && !run->claim->lost)
-        look_at_keeper(run->claim);
-    return run->claim && run->claim->lost;
+    struct claim_watch *watch = run->claim;
+    struct claim_message message;
+
+    if (!watch || watch->lost)
+        return watch != NULL;
+    if (watch->keeper == 0 && clock_monotonic() - watch->started >= START_SECONDS)
+        start_keeper(watch, NULL);
+    while (hear_keeper(run, &message))
+        ckpt_claim_clear(&message.claim);
+    return watch->lost;
 }
 
-int run_claim_check(const struct run *run, struct error *err)
+int run_claim_check(struct run *run, struct error *err)
 {
-    if (run->claim && !run->claim->lost)
-        ask_to_look(run->claim);
+    struct claim_message answer;
+
+    if (run->claim && !run_claim_is_lost(run) && run->claim->keeper > 0 && !run->claim->asked &&
+        ask_keeper(run, CLAIM_LOOK, LOOK_SECONDS, &answer, NULL) > 0)
+        ckpt_claim_clear(&answer.claim);
     if (!run_claim_is_lost(run))
         return 0;
-    return error_set(err, CODE_CONFIG, "%s", run->claim->text + strspn(run->claim->text, "\n"));
-}
-
-/* The keeper ends when it has done it, or when this process ends. */
-static void release_directory(struct claim_watch *watch)
-{
-    double end = clock_monotonic() + END_SECONDS;
-
-    if (command_keeper(watch, CLAIM_RELEASE))
-        while (waitpid(watch->keeper, NULL, WNOHANG) == 0 && clock_monotonic() < end)
-            clock_sleep(0.005);
+    *err = run->claim->why;
+    return -1;
 }
 
 void run_claim_stop(struct run *run, bool release)
 {
     struct claim_watch *watch = run->claim;
+    struct claim_message answer;
 
     if (!watch)
         return;
-    if (!run_claim_is_lost(run) && watch->keeper > 0) {
-        if (release)
-            release_directory(watch);
+    if (release && watch->claim.number > 0 && !watch->taking && !run_claim_is_lost(run) && watch->keeper > 0 &&
+        !watch->asked && ask_keeper(run, CLAIM_RELEASE, END_SECONDS, &answer, NULL) > 0)
+        ckpt_claim_clear(&answer.claim);
+    if (watch->keeper > 0)
         end_keeper(watch);
-    }
     ckpt_claim_clear(&watch->claim);
     free(watch);
     run->claim = NULL;

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -56,23 +56,26 @@ static void log_of_node(struct saver *s, const char *format, ...)
 
 static int start_ckptd(struct saver *s, struct error *err)
 {
-    char cap[32], child[32];
+    char cap[32];
     const char *stage = ckpt_stage_directory(s->stage);
     int mib = s->job->checkpoint.drain_mib; /* a second; 0: no limit */
-    const char *arguments[] = {"--quiet", child, mib > 0 ? cap : stage, mib > 0 ? stage : NULL, NULL};
+    const char *arguments[] = {"--quiet", "--child", mib > 0 ? cap : stage, mib > 0 ? stage : NULL, NULL};
+    int ends[2], result;
 
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return error_errno(err, CODE_IO, "no socket for " CKPTD);
+    if (s->ckptd.run > 0)
+        close(s->ckptd.run);
+    s->ckptd.run = ends[0];
     snprintf(cap, sizeof cap, "--cap=%d", mib);
-    snprintf(child, sizeof child, "--child=%d", (int)getpid());
-    return ckptd_start(&s->ckptd.pid, arguments, -1, STDOUT_FILENO, err);
+    result = program_start(&s->ckptd.pid, CKPTD, arguments, ends[1], STDOUT_FILENO, err);
+    close(ends[1]);
+    return result;
 }
 
 static bool is_running(struct saver *s)
 {
-    int status;
-
-    if (s->ckptd.pid != 0 && waitpid(s->ckptd.pid, &status, WNOHANG) != 0)
-        s->ckptd.pid = 0;
-    return s->ckptd.pid != 0;
+    return program_is_running(&s->ckptd.pid);
 }
 
 static bool is_drainer_alive(struct saver *s)
@@ -103,23 +106,12 @@ static double count_silent(struct saver *s)
     return ckptd->silent;
 }
 
-/* Ours, or one of an earlier run, which has the stage in its command line. While a thread copies, ckpt_stage_drainer
- * may not be called (shard_save_copy). */
+/* Ours, or one of an earlier run. While a thread copies, ckpt_stage_drainer may not be called (shard_save_copy). */
 static void kill_drainer(struct saver *s)
 {
-    const char *stage = ckpt_stage_directory(s->stage);
-    char path[64], words[8192];
     int pid = is_running(s) ? s->ckptd.pid : s->shard_save.copying ? 0 : ckpt_stage_drainer(s->stage);
-    FILE *file;
-    size_t length;
 
-    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    file = pid > 0 ? fopen(path, "re") : NULL;
-    length = file ? fread(words, 1, sizeof words, file) : 0;
-    if (memmem(words, length, CKPTD, strlen(CKPTD)) && memmem(words, length, stage, strlen(stage)))
-        kill(pid, SIGKILL);
-    if (file)
-        fclose(file);
+    ckpt_stage_kill_drainer(ckpt_stage_directory(s->stage), pid);
 }
 
 /*
@@ -413,12 +405,25 @@ static bool must_stop_waiting(struct saver *s, double *failing)
            (*failing > 0 && now - *failing >= s->job->checkpoint.last_seconds && trouble.state != CKPT_DRAINING);
 }
 
+/* Without the plugin's launcher, what hangs is in the step's cgroup. */
+static void warn_of_hang(struct saver *s, const struct ckpt_save_status *trouble)
+{
+    if (trouble->state == CKPT_HANGING && getenv("SLURM_STEP_ID") && program_is_child(s->ckptd.pid))
+        log_of_node(s,
+                    "warning: a child of " CKPTD
+                    " (process %d) waits for %s and may not be killable: Slurm then drains "
+                    "this node %s after UnkillableStepTimeout; srun --muster prevents that (spank_muster(8))",
+                    (int)s->ckptd.pid, trouble->dir, s->run->locations[comm_rank(s->world)].host);
+}
+
 static int fail_waiting(struct saver *s, struct error *err)
 {
     struct ckpt_save_status trouble = {0};
     bool mine = s->first && ckpt_stage_find_trouble(s->stage, &trouble);
     int shared = share_reason(s, mine, trouble.reason, err);
 
+    if (mine)
+        warn_of_hang(s, &trouble);
     if (shared == 0)
         error_set(err, CODE_IO, "the job's time limit is near");
     return shared < 0 ? -1 : 1;

@@ -43,6 +43,7 @@ int shard_save_wait(struct shard_save *own, struct error *err);
 /* The muster-ckptd(8) that drains the node's stage; only the node's first rank runs one. */
 struct saver_ckptd {
     pid_t pid;    /* 0: not running */
+    int run;      /* a socket, its input, which shows it that this process has not ended; 0: not started yet */
     int restarts; /* in a row; 0 again when the last one is LONG_LIVED seconds ago */
     double restarted;
     double sign, looked;    /* when it last set the lock's time; when this rank last looked */

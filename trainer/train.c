@@ -35,8 +35,7 @@ void train_block_signals(void)
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is then an error of write, like a full disk */
 }
 
-/* The last signal that was sent; 0 if none was. */
-static int signal_caught(void)
+int run_signal(void)
 {
     static int caught;
     const struct timespec at_once = {0};
@@ -47,7 +46,7 @@ static int signal_caught(void)
     return caught;
 }
 
-static enum stop_reason own_reason(const struct run *run, int caught)
+static enum stop_reason own_reason(struct run *run, int caught)
 {
     const struct job *job = run->job;
 
@@ -67,7 +66,7 @@ static enum stop_reason own_reason(const struct run *run, int caught)
 /* The strongest reason that any rank has. */
 static int check_stop(struct run *run, struct error *err)
 {
-    int caught = signal_caught();
+    int caught = run_signal();
     double values[2] = {own_reason(run, caught), caught};
 
     comm_purpose(run->world, "reasons to stop", NULL);

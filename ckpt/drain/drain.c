@@ -127,16 +127,17 @@ static void send_line(const char *line, bool failure, void *arg)
     dprintf(child->news, "%c%s\n", failure ? '!' : ' ', line);
 }
 
-/* Closes the lock and redirects the output: others wait until these are closed, such as a launcher. */
+/* Closes the lock, the input and the output: others wait until these are closed, such as srun. */
 static void become_child(struct drain_turn *turn, pid_t parent, int news)
 {
     struct drainer *drainer = turn->drainer;
-    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(0);
     close(drainer->lock);
+    dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
     dup2(null, STDERR_FILENO);
     drainer->child.news = news;
@@ -384,6 +385,17 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
     }
 }
 
+/* The time of an epilog is over: kills the muster-ckptd of a run that has ended. Nothing of Slurm's would, if the plugin's
+ * launcher started it, and the node goes to the next job. */
+static void end_leftover(const struct drainer *drainer)
+{
+    struct status *status = calloc(1, sizeof *status);
+
+    if (status && !stage_is_locked(&drainer->stage, STAGE_USERS) && status_read(status, &drainer->stage, NULL) == 0)
+        ckpt_stage_kill_drainer(drainer->stage.path, status->pid);
+    free(status);
+}
+
 /* True when this process has the stage's lock. Otherwise *result is what ckpt_drain returns. With `once` and `seconds`,
  * waits for another process that drains this stage: it may leave something. */
 static bool lock_stage(struct drainer *drainer, int *result, struct error *err)
@@ -404,6 +416,7 @@ static bool lock_stage(struct drainer *drainer, int *result, struct error *err)
         *result = error_errno(err, CODE_IO, "%s/" STAGE_LOCK, drainer->stage.path);
     } else if (waits) {
         drainer_log(drainer, true, "failed: another process still drains %s", drainer->stage.path);
+        end_leftover(drainer);
         *result = CKPT_DRAIN_LEFT;
     }
     return false;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,6 +271,21 @@ double ckpt_stage_updated(const struct ckpt_stage *stage)
 int ckpt_stage_drainer(struct ckpt_stage *stage)
 {
     return read_status(stage, NULL) < 0 ? 0 : stage->status.pid;
+}
+
+void ckpt_stage_kill_drainer(const char *dir, int pid)
+{
+    char path[64], words[8192];
+    size_t length;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    file = pid > 0 ? fopen(path, "re") : NULL;
+    length = file ? fread(words, 1, sizeof words, file) : 0;
+    if (memmem(words, length, "muster-ckptd", 12) && memmem(words, length, dir, strlen(dir)))
+        kill(pid, SIGKILL);
+    if (file)
+        fclose(file);
 }
 
 bool ckpt_stage_is_empty(struct ckpt_stage *stage)

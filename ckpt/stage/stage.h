@@ -189,6 +189,9 @@ double ckpt_stage_updated(const struct ckpt_stage *stage);
 /* The process that drains it, or did last; 0 if that is not known. */
 int ckpt_stage_drainer(struct ckpt_stage *stage);
 
+/* Kills the process that drains the stage in `dir`, if that is a muster-ckptd which has it in its command line. */
+void ckpt_stage_kill_drainer(const char *dir, int pid);
+
 /* Whether this node still has a save of that step. */
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step);
 

@@ -5,16 +5,15 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "ckpt/drain/drain.h"
 #include "common/clock.h"
+#include "common/launcher.h"
 #include "common/option.h"
 
 static const char help[] =
@@ -24,9 +23,12 @@ static const char help[] =
     "      --once         end when nothing is left, also if the stage is not closed\n"
     "      --seconds=N    end after N seconds, even if something is left\n"
     "      --cap=MIB      write at most so many MiB/s\n"
-    "      --child=PID    drain for the parent process, which has that PID: ignore the signals that end a job; if the\n"
-    "                     parent ends, go on as with --once --idle=0\n"
-    "      --claim=N      with --child: keep its claim N on a checkpoint directory, which is given in place of STAGE\n"
+    "      --child        drain for the run at the other end of the input: ignore the signals that end a job; when "
+    "the\n"
+    "                     run has ended, go on as with --once --idle=0\n"
+    "      --claim        claim a checkpoint directory, given in place of STAGE, for the run at the other end of the "
+    "input\n"
+    "      --serve        start such processes outside a step of Slurm, for which the plugin starts this one\n"
     "      --partner      also drain copies of other nodes' shards\n"
     "      --idle=N       do not wait for other nodes' shards when nothing moves for N seconds (300); 0: try once\n"
     "      --reclaim=AGE  of a job that has ended: end at once with 0 if a process uses STAGE; remove saves that "
@@ -53,11 +55,11 @@ static void on_signal(int number)
     stop = 1;
 }
 
-/* With --child, in a step of Slurm, until the output is closed when the parent has ended. Slurm waits for that when a
- * step ends, and drains the node after 60 s. */
-#define OUTPUT_SECONDS 40
+/* With --child, in a step of Slurm: closes the output so long after the run has ended. Slurm waits for that when a step
+ * ends. */
+#define OUTPUT_SECONDS 2
 
-static void on_orphaned(int number)
+static void on_run_ended(int number)
 {
     (void)number;
     alarm(OUTPUT_SECONDS);
@@ -107,61 +109,100 @@ static void ignore_signals(void)
         signal(ends[i], SIG_IGN);
 }
 
-static void close_output_later(pid_t parent)
+/* The kernel sends SIGIO when the other end of the input is closed. */
+static void close_output_later(void)
 {
-    struct sigaction action = {.sa_handler = on_orphaned};
+    struct sigaction action = {.sa_handler = on_run_ended};
+    struct pollfd input = {.fd = STDIN_FILENO};
 
     signal(SIGALRM, close_output);
-    sigaction(SIGRTMIN, &action, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGRTMIN);
-    if (getppid() != parent)
-        on_orphaned(0);
+    sigaction(SIGIO, &action, NULL);
+    if (fcntl(STDIN_FILENO, F_SETOWN, getpid()) < 0 || fcntl(STDIN_FILENO, F_SETFL, O_ASYNC) < 0)
+        return;
+    if (poll(&input, 1, 0) != 0) /* it has ended before */
+        on_run_ended(0);
 }
 
-/* ---- --claim: see CLAIM_LOOK in ckpt.h --------------------------------------------------------------------------- */
+/* ---- --claim: see enum claim_command in ckpt.h ------------------------------------------------------------------- */
 
 #define LOOK_MS      2000 /* between looks for a newer claim */
 #define BEAT_SECONDS 10.0 /* between heartbeats */
 
-/* A claim that has not been read yet cannot be written. */
-static void write_heartbeat(const char *dir, struct ckpt_claim *claim, char command)
+/* What another job has left complete is committed first: afterwards it could not be. Where there was no owner, only one
+ * run gets the number 1, and goes on to that of the time. */
+static int take_directory(const char *dir, struct ckpt_claim *claim, struct error *err)
 {
-    struct error ignored;
+    bool others = claim->number > 1 && claim->accepts == claim->number;
+    int taken;
 
+    if (ckpt_probe(dir, err) < 0 || (others && ckpt_recover(dir, err) < 0))
+        return -1;
+    claim->since = claim->heartbeat = clock_realtime();
+    taken = ckpt_claim_take(dir, claim, err);
+    if (taken <= 0 || claim->number > 1)
+        return taken;
+    claim->number = claim->accepts = (uint64_t)(claim->since * 1e3);
+    return ckpt_claim_take(dir, claim, err);
+}
+
+/* A claim that has not been read yet cannot be written. */
+static int write_heartbeat(const char *dir, struct ckpt_claim *claim, bool release, struct error *err)
+{
     claim->heartbeat = clock_realtime();
-    claim->released = command == CLAIM_RELEASE ? claim->heartbeat : 0;
-    if (claim->accepts > 0)
-        ckpt_claim_refresh(dir, claim, &ignored);
+    claim->released = release ? claim->heartbeat : 0;
+    return claim->accepts > 0 ? ckpt_claim_refresh(dir, claim, err) : 0;
+}
+
+/* The answer is *m, too. */
+static void do_command(const char *dir, struct ckpt_claim *kept, struct claim_message *m)
+{
+    m->result = 0;
+    if (m->command == CLAIM_READ) {
+        ckpt_claim_clear(&m->claim);
+        m->result = ckpt_claim_read(dir, &m->claim, &m->error);
+    } else if (m->command == CLAIM_TAKE) {
+        m->result = take_directory(dir, &m->claim, &m->error);
+    } else if (m->command == CLAIM_LOOK) {
+        m->result = ckpt_claim_check(dir, kept, &m->error);
+    } else if (m->command == CLAIM_RELEASE) {
+        m->result = write_heartbeat(dir, kept, true, &m->error);
+    }
+}
+
+/* The claim is this run's from now on; or not any more, as it was released or is lost. */
+static void change_kept(struct ckpt_claim *kept, struct claim_message *m)
+{
+    if (m->command == CLAIM_KEEP || (m->command == CLAIM_TAKE && m->result > 0)) {
+        ckpt_claim_clear(kept);
+        *kept = m->claim;
+        m->claim = (struct ckpt_claim){0};
+    } else if (m->command == CLAIM_RELEASE || (m->command == CLAIM_LOOK && m->result > 0)) {
+        ckpt_claim_clear(kept);
+    }
 }
 
 /* Returns the exit code. */
-static int keep_claim(const char *dir, uint64_t number, pid_t parent)
+static int keep_claim(const char *dir)
 {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
-    struct ckpt_claim claim = {.number = number};
+    struct ckpt_claim kept = {0}; /* number 0: none */
     double beat = clock_monotonic() + BEAT_SECONDS;
-    struct error err;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        return CODE_OK;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (char command = 0;;) {
-        if (ckpt_claim_check(dir, &claim, &err) > 0) { /* a directory that fails is reported by the saves */
-            fputs(err.text, stdout);
-            return CODE_CONFIG;
-        }
-        if (command == CLAIM_LOOK)
-            puts("");
-        if (command == CLAIM_RELEASE || clock_monotonic() >= beat) {
-            write_heartbeat(dir, &claim, command);
+    for (;;) {
+        struct claim_message m = {.command = CLAIM_LOOK};
+        bool told = poll(&input, 1, kept.number > 0 ? LOOK_MS : -1) > 0, due = clock_monotonic() >= beat;
+
+        if (told ? claim_message_receive(STDIN_FILENO, &m) < 0 : kept.number == 0)
+            return CODE_OK;
+        do_command(dir, &kept, &m);
+        if (m.command == CLAIM_LOOK && m.result == 0 && due) {
+            m.result = write_heartbeat(dir, &kept, false, &m.error);
             beat = clock_monotonic() + BEAT_SECONDS;
         }
-        if (command == CLAIM_RELEASE)
-            return CODE_OK;
-        command = 0;
-        if (poll(&input, 1, LOOK_MS) > 0 && read(STDIN_FILENO, &command, 1) != 1)
-            return CODE_OK;
+        if (told || m.result != 0) /* what nobody asked for: the claim is lost, or cannot be kept at present */
+            claim_message_send(STDIN_FILENO, &m);
+        change_kept(&kept, &m);
+        ckpt_claim_clear(&m.claim);
     }
 }
 
@@ -172,8 +213,7 @@ struct command_line {
     double cap, reclaim;             /* 0: not given */
     bool quiet;
     long threads; /* 0: not given */
-    long parent;  /* with --child; 0 else */
-    long claim;   /* with --claim; 0 else */
+    bool child, claim, serve;
 };
 
 /* -1: go on; otherwise the exit code. */
@@ -187,8 +227,9 @@ static int parse_options(struct command_line *line, int argc, char **argv)
         {"reclaim", OPTION_TIME, .to = &line->reclaim},
         {"idle", OPTION_REAL, .to = &line->drain.idle, .most = 1e9},
         {"threads", OPTION_WHOLE, .to = &line->threads, .least = 1, .most = 16, .letter = 'j'},
-        {"child", OPTION_WHOLE, .to = &line->parent, .least = 1, .most = INT_MAX},
-        {"claim", OPTION_WHOLE, .to = &line->claim, .least = 1},
+        {"child", OPTION_FLAG, .to = &line->child},
+        {"claim", OPTION_FLAG, .to = &line->claim},
+        {"serve", OPTION_FLAG, .to = &line->serve},
         {"quiet", OPTION_FLAG, .to = &line->quiet, .letter = 'q'},
         {0},
     };
@@ -203,7 +244,7 @@ static int parse_options(struct command_line *line, int argc, char **argv)
     line->drain.require_unused = line->reclaim > 0;
     line->drain.cap = (uint64_t)ceil(line->cap * 1048576);
     line->drain.threads = (int)line->threads;
-    return optind + 1 == argc ? -1 : option_fail("one staging directory is needed");
+    return optind + !line->serve == argc ? -1 : option_fail("one staging directory is needed");
 }
 
 int main(int argc, char **argv)
@@ -219,11 +260,15 @@ int main(int argc, char **argv)
     signal(SIGHUP, SIG_IGN);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    if (line.parent)
+    if (line.child || line.claim || line.serve)
         ignore_signals();
-    if (line.parent && line.claim)
-        return keep_claim(argv[optind], (uint64_t)line.claim, (pid_t)line.parent);
-    if (line.parent && getenv("SLURM_STEP_ID"))
-        close_output_later((pid_t)line.parent);
+    if (line.serve) {
+        launcher_serve(STDIN_FILENO, STDOUT_FILENO);
+        return CODE_OK;
+    }
+    if (line.claim)
+        return keep_claim(argv[optind]);
+    if (line.child && getenv("SLURM_JOB_ID"))
+        close_output_later();
     return run_drain(argv[optind], &line.drain, line.reclaim);
 }

@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -364,7 +366,49 @@ int ckpt_claim_refresh(const char *dir, const struct ckpt_claim *claim, struct e
     if (directory_open(&directory, NULL, dir, err) < 0)
         return -1;
     name_claim(name, claim->number);
-    result = write_claim(&directory, name, claim, err);
+    result = file_exists(&directory, name) ? write_claim(&directory, name, claim, err)
+                                           : error_set(err, CODE_IO, "%s/%s is missing", dir, name);
     directory_close(&directory);
+    return result;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+/* The claim's keys follow as JSON. */
+struct claim_packet {
+    char release[32];
+    struct claim_message message; /* claim.keys has no meaning */
+    char keys[32768];
+};
+
+int claim_message_send(int fd, const struct claim_message *message)
+{
+    struct claim_packet *packet = calloc(1, sizeof *packet);
+    size_t keys = 0;
+    ssize_t sent = -1;
+
+    if (packet) {
+        snprintf(packet->release, sizeof packet->release, "%s", PACKAGE_VERSION);
+        packet->message = *message;
+        keys = json_dumpb(message->claim.keys, packet->keys, sizeof packet->keys, JSON_COMPACT);
+        sent = keys > sizeof packet->keys ? -1
+                                          : send(fd, packet, offsetof(struct claim_packet, keys) + keys, MSG_NOSIGNAL);
+    }
+    free(packet);
+    return sent < 0 ? -1 : 0;
+}
+
+int claim_message_receive(int fd, struct claim_message *message)
+{
+    struct claim_packet *packet = calloc(1, sizeof *packet);
+    ssize_t got = packet ? recv(fd, packet, sizeof *packet, 0) : 0;
+    int result = got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+
+    if (got >= (ssize_t)offsetof(struct claim_packet, keys) && strcmp(packet->release, PACKAGE_VERSION) == 0) {
+        *message = packet->message;
+        message->claim.keys = json_loadb(packet->keys, (size_t)got - offsetof(struct claim_packet, keys), 0, NULL);
+        result = 1;
+    }
+    free(packet);
     return result;
 }

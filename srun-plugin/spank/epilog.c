@@ -1,19 +1,13 @@
-/*
- * epilog.c - root starts a muster-ckptd, as the job's user, for each stage that a job left. The user may have other
- * processes on the node, in another job or by ssh. Through muster-ckptd, they must gain neither root's privileges nor a
- * process outside of all jobs' cgroups.
- */
+/* epilog.c - root starts a muster-ckptd, as the job's user (as_user.h), for each stage that a job left. */
 #include "srun-plugin/spank/epilog.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -27,6 +21,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "srun-plugin/spank/as_user.h"
 
 enum {
     STAGES_MOST = 64,  /* of the job that ends, which has one on a node, or a few; and as many of earlier jobs */
@@ -35,16 +30,11 @@ enum {
     LOOK_MS = 20,
     LINES_MOST = 50,
     OUTPUT_MOST = 32 * 1024, /* bytes that are kept of what a muster-ckptd prints */
-    NOBODY = 65534,
     FILES_MOST = 65536,
 };
 
-#define MEMORY_MOST (4ul << 30) /* bytes, of a muster-ckptd; mapped files do not count */
-
-/* Exit statuses of a child that is not muster-ckptd, and other results of run_program. */
+/* Results of run_program, besides exit statuses. */
 enum {
-    NO_USER = 126,
-    NO_PROGRAM = 127,
     KILLED = -1,      /* it went on for too long */
     LEFT_BEHIND = -2, /* and could not be killed: it hangs in the kernel, or a debugger has it */
     NO_PROCESS = -3   /* errno says why */
@@ -80,63 +70,24 @@ static double seconds_left(const struct epilog_pass *run)
 
 /* ---- the child --------------------------------------------------------------------------------------------------- */
 
-/*
- * The real group differs from the effective one. Only the latter counts for files; because they differ, the kernel lets
- * only root trace the program or take its descriptors or memory, from its first instruction on. (A shell would set the
- * effective group to the real one.)
- */
-static int become_user(uid_t uid)
-{
-    struct passwd *user;
-
-    if (geteuid() != 0)
-        return geteuid() == uid ? 0 : -1;
-    user = getpwuid(uid);
-    if (!user || initgroups(user->pw_name, user->pw_gid) < 0 ||
-        setresgid(user->pw_gid == NOBODY ? NOBODY - 1 : NOBODY, user->pw_gid, user->pw_gid) < 0 ||
-        setresuid(uid, uid, uid) < 0)
-        return -1;
-    return uid != 0 && geteuid() == 0 ? -1 : 0;
-}
-
-/* slurmd is often exempt from being killed where memory is out; what a user can make as large as he likes is not. */
-static void be_killable(void)
-{
-    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-
-    if (fd >= 0 && write(fd, "0", 1) == 1)
-        close(fd);
-}
-
 /* What is left of `seconds` is for the program to end by itself, and then to be killed. */
 static double spare_of(double seconds)
 {
     return fmin(seconds / 6, SPARE_SECONDS);
 }
 
-/* Nothing of slurmd's goes along. */
-static void become_program(const struct epilog *epilog, const struct stage *stage, double seconds, int out)
+static _Noreturn void become_program(const struct epilog *epilog, const struct stage *stage, double seconds, int out)
 {
-    char limit[32], reclaim[64], path[] = "PATH=/usr/bin:/bin";
-    char *environment[] = {path, NULL};
-    int null = open("/dev/null", O_RDONLY);
-    sigset_t none;
+    const struct user_ids user = {.uid = stage->uid};
+    char limit[32], reclaim[64], path[] = "PATH=/usr/bin:/bin", *environment[] = {path, NULL};
+    const char *argv[] = {epilog->ckptd, "--once", "--partner", "--idle=0",
+                          "--seconds",   limit,    stage->path, stage->keep ? reclaim : NULL,
+                          NULL};
 
     snprintf(limit, sizeof limit, "%.1f", seconds - 2 * spare_of(seconds));
     snprintf(reclaim, sizeof reclaim, "--reclaim=%s", stage->keep ? stage->keep : "");
     setpgid(0, 0);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-    be_killable();
-    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0 ||
-        become_user(stage->uid) < 0 || chdir("/") < 0)
-        _exit(NO_USER);
-    close_range(STDERR_FILENO + 1, ~0u, 0);
-    setrlimit(RLIMIT_DATA, &(struct rlimit){MEMORY_MOST, MEMORY_MOST}); /* not before: this process may have more */
-    execle(epilog->ckptd, epilog->ckptd, "--once", "--partner", "--idle=0", "--seconds", limit, stage->path,
-           stage->keep ? reclaim : NULL, (char *)NULL, environment);
-    _exit(NO_PROGRAM);
+    as_user_run(&user, (const int[]){-1, out, out}, (char *const *)(uintptr_t)argv, environment);
 }
 
 /* ---- what it prints ---------------------------------------------------------------------------------------------- */
@@ -303,9 +254,9 @@ static void log_result(const struct epilog_pass *run, const struct stage *stage,
 
     if (status == NO_PROCESS)
         log_line(run, "%s: not drained: %s", path, strerror(errno));
-    else if (status == NO_PROGRAM)
+    else if (status == AS_NO_PROGRAM)
         log_line(run, "%s: not drained: %s does not start", path, run->epilog->ckptd);
-    else if (status == NO_USER)
+    else if (status == AS_NO_USER)
         log_line(run, "%s: not drained: cannot become user %" PRIu32, path, stage->uid);
     else if (status == LEFT_BEHIND || status == KILLED)
         log_line(run, "%s: not fully drained: muster-ckptd %s; a requeued job continues", path,

@@ -53,6 +53,8 @@ struct job_file {
     struct error err; /* if read and not valid */
 };
 
+enum { LAUNCHER_NAME_SIZE = 32 };
+
 /* What one callback leaves for the next one in the same process. */
 struct plugin {
     struct request request;
@@ -75,6 +77,7 @@ struct plugin {
         struct node_view view;
         struct file_variables conf; /* variables of nccl.conf */
         char *stages; /* the epilog's directories, described by slurmd (job_stage_describe, common/job.h); NULL: none */
+        char launcher[LAUNCHER_NAME_SIZE]; /* of the launcher's socket (common/launcher.h); "": there is none */
         bool first;   /* the step's node 0, which prints the warnings that all nodes would */
     } node;
 };
@@ -140,7 +143,15 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout);
 /* For --muster-report, after srun_order_step: the nodes by switch, their ranks, and the place of each in the mesh. */
 void srun_order_report(struct plugin *plugin, const struct step_layout *layout);
 
+/* ---- spank_launcher.c -------------------------------------------------------------------------------------------- */
+
+/* slurm_spank_init_post_opt in slurmstepd, as root: starts the node's launcher, if the step has ranks. */
+void step_launch(struct plugin *plugin, spank_t spank);
+
 /* ---- spank_step.c ------------------------------------------------------------------------------------------------ */
+
+/* Batch scripts, salloc's interactive steps and the external step have no ranks. */
+bool step_has_ranks(spank_t spank);
 
 /* slurm_spank_user_init: once a node, as the user, before the tasks are forked. */
 void step_node(struct plugin *plugin, spank_t spank);

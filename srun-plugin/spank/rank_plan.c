@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "common/launcher.h"
 #include "srun-plugin/place/slurmctld.h"
 
 /* ---- who set a variable ------------------------------------------------------------------------------------------ */
@@ -165,6 +166,9 @@ bool env_plan(const struct task *task, struct env_reader *reader, struct env_lis
     add_variable(&maker, "MUSTER_NODES", "nodes of the step", "%" PRIu32, task->nodes);
     if (task->stages)
         add_variable(&maker, "MUSTER_STAGE", "directories that slurmd's epilog searches for saves", "%s", task->stages);
+    if (task->launcher)
+        add_variable(&maker, LAUNCHER_VARIABLE, "the process that starts muster-ckptd outside the step", "%s",
+                     task->launcher);
     if (task->step->mesh[0])
         add_variable(&maker, AUTO_VARIABLE, "the machine, and the mesh that srun chose for it", "%s", task->step->mesh);
     add_variable(&maker, "MUSTER_JOB_ID", "the job", "%" PRIu32, task->job_id);

@@ -9,7 +9,8 @@
  *                              MUSTER_RANK_MAP (srun_order.c); hands the plan over to the nodes (SLURM_MUSTER_STEP);
  *                              prints the report
  *             exit             ends with 76 if --muster-preflight found a bad node
- *   slurmstepd  user_init      reads the node and the fabric profiles, once for all its ranks (spank_step.c)
+ *   slurmstepd  init_post_opt  starts the node's launcher, as the user, outside the step's cgroup (spank_launcher.c)
+ *             user_init        reads the node and the fabric profiles, once for all its ranks (spank_step.c)
  *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a wrong job file
  *   slurmd    init             saves what steps may not see: the machine (machine.h), the stage directories; warns of a
@@ -248,11 +249,13 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
 
 int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 {
-    (void)spank, (void)argc, (void)argv;
+    (void)argc, (void)argv;
     if (plugin.request.on && spank_context() == S_CTX_LOCAL)
         srun_check(&plugin);
     if (plugin.request.on && spank_context() == S_CTX_ALLOCATOR)
         sbatch_check(&plugin);
+    if (plugin.request.on && spank_context() == S_CTX_REMOTE)
+        step_launch(&plugin, spank);
     return 0;
 }
 

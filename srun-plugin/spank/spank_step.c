@@ -64,8 +64,7 @@ static unsigned job_nodes(spank_t spank, unsigned step_nodes)
     return env_of_task("SLURM_HET_SIZE", text, sizeof text, spank) ? nodes + 1 : nodes;
 }
 
-/* Batch scripts, salloc's interactive steps and the external step have no ranks. */
-static bool has_ranks(spank_t spank)
+bool step_has_ranks(spank_t spank)
 {
     return get_item(spank, S_JOB_STEPID) < SLURM_MAX_NORMAL_STEP_ID;
 }
@@ -245,7 +244,7 @@ void step_node(struct plugin *plugin, spank_t spank)
     uint32_t node = get_item(spank, S_JOB_NODEID);
     bool has_rank0;
 
-    if (!has_ranks(spank))
+    if (!step_has_ranks(spank))
         return;
     plugin->node.first = node == 0;
     name_stages(plugin->site.stage, kind);
@@ -278,6 +277,7 @@ static struct task describe_task(const struct plugin *plugin, spank_t spank)
         .cpus_per_task = get_item(spank, S_STEP_CPUS_PER_TASK),
         .node_cpus = node_cpus,
         .stages = plugin->node.stages,
+        .launcher = plugin->node.launcher[0] ? plugin->node.launcher : NULL,
         .master_address = plugin->node.view.master_address[0] ? plugin->node.view.master_address : NULL,
     };
 }
@@ -397,7 +397,7 @@ void step_task(struct plugin *plugin, spank_t spank)
     struct error err;
 
     spank_unsetenv(spank, STEP_PLAN_NAME); /* step_node has read it; an srun inside this step writes its own */
-    if (!has_ranks(spank))
+    if (!step_has_ranks(spank))
         return;
     if (plugin->plan.exit_code)
         _exit((int)plugin->plan.exit_code);

@@ -278,6 +278,11 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(ckpt_claim_take(dir, &claim, &err), 0); /* the number is taken */
     claim.released = 4;
     assert_int_equal(ckpt_claim_refresh(dir, &claim, &err), 0);
+    shell("mv %s %s.away && mkdir %s", dir, dir, dir); /* as after an unmount: nothing is made beneath the mount point */
+    assert_int_equal(ckpt_claim_refresh(dir, &claim, &err), -1);
+    assert_non_null(strstr(err.text, " is missing"));
+    assert_int_equal(count_entries(dir), 0);
+    shell("rmdir %s && mv %s.away %s", dir, dir, dir);
     assert_int_equal(ckpt_claim_read(dir, &back, &err), 1);
     assert_true(json_equal(back.keys, claim.keys));
     assert_int_equal(back.user, geteuid());
