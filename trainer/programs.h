@@ -5,7 +5,7 @@
 #ifndef MUSTER_TRAINER_PROGRAMS_H
 #define MUSTER_TRAINER_PROGRAMS_H
 
-#include "common/launcher.h"
+#include "common/process/launcher.h"
 
 #define CKPTD "muster-ckptd"
 

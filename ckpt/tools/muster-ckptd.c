@@ -13,7 +13,7 @@
 
 #include "ckpt/drain/drain.h"
 #include "common/clock.h"
-#include "common/launcher.h"
+#include "common/process/launcher.h"
 #include "common/option.h"
 
 static const char help[] =

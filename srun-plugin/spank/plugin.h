@@ -77,7 +77,7 @@ struct plugin {
         struct node_view view;
         struct file_variables conf; /* variables of nccl.conf */
         char *stages; /* the epilog's directories, described by slurmd (job_stage_describe, common/job.h); NULL: none */
-        char launcher[LAUNCHER_NAME_SIZE]; /* of the launcher's socket (common/launcher.h); "": there is none */
+        char launcher[LAUNCHER_NAME_SIZE]; /* of the launcher's socket (common/process/launcher.h); "": there is none */
         bool first;   /* the step's node 0, which prints the warnings that all nodes would */
     } node;
 };

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "config.h"
-#include "common/launcher.h"
+#include "common/process/launcher.h"
 #include "srun-plugin/place/slurmctld.h"
 
 /* ---- who set a variable ------------------------------------------------------------------------------------------ */

@@ -44,7 +44,7 @@ struct task {
     bool sees_nvidia;                 /* the GPUs that it sees are NVIDIA's */
     const char *master_address;       /* address of rank 0's node (node_view.master_address); NULL if not known */
     const char *job_file;             /* absolute path of the job file; NULL for none */
-    const char *launcher; /* the name of its socket (common/launcher.h); NULL: none */
+    const char *launcher; /* the name of its socket (common/process/launcher.h); NULL: none */
     const char *stages; /* the directories that slurmd's epilog searches (job_stage_describe); NULL: not known */
 };
 

@@ -1,5 +1,5 @@
 /*
- * spank_launcher.c - in slurmstepd, before the tasks: starts the node's launcher (common/launcher.h), as the job's user.
+ * spank_launcher.c - in slurmstepd, before the tasks: starts the node's launcher (common/process/launcher.h), as the job's user.
  *
  * What slurmstepd forks before it makes the step's cgroup stays in the cgroup of the job: Slurm does not wait for it
  * when the step ends, and so drains no node because of a process that hangs in a file system. No other process of

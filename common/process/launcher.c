@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "common/launcher.h"
+#include "common/process/launcher.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -145,12 +145,13 @@ static void limit_waits(int fd)
 
 /* ---- the caller -------------------------------------------------------------------------------------------------- */
 
-/* -1: no launcher can be asked. */
+/* Connected to a launcher that is ready: one that was stopped would keep the descriptors of a request open. -1: none. */
 static int connect_launcher(void)
 {
     const char *name = getenv(LAUNCHER_VARIABLE);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t length = name ? strlen(name) : 0;
+    char ready;
     int fd;
 
     if (length == 0 || length >= sizeof address.sun_path)
@@ -162,7 +163,7 @@ static int connect_launcher(void)
     limit_waits(fd);
     if (connect(fd, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) ==
             0 &&
-        is_user(fd, true))
+        is_user(fd, true) && recv(fd, &ready, sizeof ready, 0) == sizeof ready)
         return fd;
     close(fd);
     return -1;
@@ -299,7 +300,7 @@ static void serve_request(int fd)
     pid_t pid = 0;
 
     limit_waits(fd);
-    count = is_user(fd, false) ? receive_request(fd, &request, files) : -1;
+    count = is_user(fd, false) && send(fd, "", 1, MSG_NOSIGNAL) == 1 ? receive_request(fd, &request, files) : -1;
     if (count >= 0)
         pid = start_for(fd, &request, files);
     while (count > 0)
