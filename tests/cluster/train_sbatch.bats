@@ -28,7 +28,7 @@ SH
 
 # slurm VERSION PREEMPT_TYPE
 slurm() {
-    printf 'PreemptMode             = REQUEUE\nPreemptType             = %s\nSLURM_VERSION           = %s\n' "$2" "$1" >config
+    printf 'MaxBatchRequeue         = 5\nPreemptMode             = REQUEUE\nPreemptType             = %s\nSLURM_VERSION           = %s\n' "$2" "$1" >config
 }
 
 # script [VARIABLE=VALUE...]: the job's run, which ends with 75
@@ -58,6 +58,27 @@ script() {
         [ -z "$output" ]
         grep -qx 'scontrol requeue 7' done
     done
+}
+
+@test "from Slurm 24.05 on, slurmctld requeues a preempted job until it would hold it; then the script does" {
+    slurm 24.05.8 preempt/partition_prio
+    for count in 1 4 5 6; do
+        : >done
+        sed -i "s/ BatchFlag=.*//; s/\$/ BatchFlag=$count/" job
+        script
+        [ "$(grep -cx 'scontrol requeue 7' done)" -eq $((count >= 5)) ]
+        [ "$(grep -c 'preempted: slurmctld requeues the job' <<<"$output")" -eq $((count < 5)) ]
+    done
+}
+
+@test "a job that ends for good after a requeue has Requeue=0, also if slurmctld is down at that moment" {
+    slurm 26.05.3 preempt/partition_prio
+    sed -i 's/PreemptTime=.*/PreemptTime=None/' job
+    mv config gone
+    sed -i '2i case "$*" in *"show config") [ -e down ] || { touch down; mv gone config; exit 1; } ;; esac' bin/scontrol
+    ended 0 SLURM_RESTART_COUNT=1
+    [ "$output" = "train.sbatch: slurmctld does not answer, or refuses; asking again" ]
+    [ "$(cat done)" = "scontrol update JobId=7 Requeue=0" ]
 }
 
 @test "if slurmdbd does not answer, the QOS's PreemptMode is logged as unknown and the job is requeued" {
