@@ -1,7 +1,6 @@
 /* epilog.c - root starts a muster-ckptd, as the job's user (as_user.h), for each stage that a job left. */
 #include "srun-plugin/spank/epilog.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,9 +23,10 @@
 #include "srun-plugin/spank/as_user.h"
 
 enum {
-    STAGES_MOST = 64,  /* of the job that ends, which has one on a node, or a few; and as many of earlier jobs */
-    LEAST_MS = 500,    /* for a stage to be begun */
-    SPARE_SECONDS = 5, /* at most, for muster-ckptd to end by itself, and again to be killed */
+    STAGES_MOST = 64,   /* of the job that ends, which has one on a node, or a few; and as many of each user's others */
+    OTHERS_SECONDS = 2, /* at most, for all that earlier jobs left: whoever left it, the node's next job waits */
+    LEAST_MS = 500,     /* for a stage to be begun */
+    SPARE_SECONDS = 5,  /* at most, for muster-ckptd to end by itself, and again to be killed */
     LOOK_MS = 20,
     LINES_MOST = 50,
     OUTPUT_MOST = 32 * 1024, /* bytes that are kept of what a muster-ckptd prints */
@@ -35,7 +35,7 @@ enum {
 
 /* Results of run_program, besides exit statuses. */
 enum {
-    KILLED = -1,      /* it went on for too long */
+    KILLED = -1,      /* it went on for too long, or the user stopped it (SIGSTOP) */
     LEFT_BEHIND = -2, /* and could not be killed: it hangs in the kernel, or a debugger has it */
     NO_PROCESS = -3   /* errno says why */
 };
@@ -49,7 +49,8 @@ struct epilog_pass {
 struct stage {
     char path[PATH_MAX];
     uint32_t uid, job;
-    const char *keep; /* --reclaim's AGE, of an earlier job; NULL: of the job that ends */
+    const char *keep;  /* --reclaim's AGE, of an earlier job; NULL: of the job that ends */
+    uint32_t order[3]; /* see order_stages */
 };
 
 static void __attribute__((format(printf, 2, 3))) log_line(const struct epilog_pass *run, const char *format, ...)
@@ -126,13 +127,13 @@ static void log_output(const struct epilog_pass *run, int fd)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-/* True when the child has ended before `deadline`. It is still to be reaped. */
-static bool wait_until(pid_t child, double deadline)
+/* True when the child has ended before `deadline`, or, with `options` WSTOPPED, was stopped. It is still to be reaped. */
+static bool wait_until(pid_t child, int options, double deadline)
 {
     while (clock_monotonic() < deadline) {
         siginfo_t info = {.si_pid = 0};
 
-        if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == child)
+        if (waitid(P_PID, (id_t)child, &info, WEXITED | options | WNOHANG | WNOWAIT) < 0 || info.si_pid == child)
             return true;
         clock_sleep(LOOK_MS / 1000.0);
     }
@@ -152,10 +153,10 @@ static int reap_child(pid_t child)
 
 static int wait_for(pid_t child, double end, double spare)
 {
-    if (wait_until(child, end - spare))
+    if (wait_until(child, WSTOPPED, end - spare) && wait_until(child, 0, clock_monotonic() + LOOK_MS / 1000.0))
         return reap_child(child);
     kill(-child, SIGKILL);
-    if (!wait_until(child, end))
+    if (!wait_until(child, 0, end))
         return LEFT_BEHIND;
     reap_child(child);
     return KILLED;
@@ -207,45 +208,104 @@ static bool read_name(const char *name, struct stage *stage)
            name[strspn(name, letters)] == '\0';
 }
 
+/* Evenly mixed, and different for each job: who comes first changes from epilog to epilog. */
+static uint32_t draw_lot(uint32_t of, uint32_t job)
+{
+    uint64_t mixed = ((uint64_t)of << 32 | job) * 0x9e3779b97f4a7c15;
+
+    return (uint32_t)((mixed ^ mixed >> 32) * 0xd6e8feb86659fd93 >> 32);
+}
+
 /* Owned by the user in its name, and no link. What muster-ckptd then opens, it opens as that user. */
-static bool is_stage(DIR *directory, const char *root, const char *name, struct stage *stage)
+static bool is_stage(const struct epilog *epilog, DIR *directory, const char *root, const char *name,
+                     struct stage *stage)
 {
     struct stat status;
+    bool own;
 
-    return read_name(name, stage) && fstatat(dirfd(directory), name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISDIR(status.st_mode) && status.st_uid == stage->uid &&
-           snprintf(stage->path, sizeof stage->path, "%s/%s", root, name) < (int)sizeof stage->path;
+    if (!read_name(name, stage) || fstatat(dirfd(directory), name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISDIR(status.st_mode) || status.st_uid != stage->uid ||
+        snprintf(stage->path, sizeof stage->path, "%s/%s", root, name) >= (int)sizeof stage->path)
+        return false;
+    own = stage->uid == epilog->uid && stage->job != 0 &&
+          (stage->job == epilog->job_id || stage->job == epilog->het_job_id);
+    stage->keep = own ? NULL : epilog->keep;
+    stage->order[0] = !own;
+    stage->order[1] = stage->uid;
+    stage->order[2] = draw_lot((uint32_t)status.st_ino, epilog->job_id);
+    return own || (stage->keep && (geteuid() == 0 || geteuid() == stage->uid));
 }
 
 struct stages {
-    struct stage stage[STAGES_MOST];
-    int count;
+    struct stage *stage;
+    size_t count, own; /* the job's own come first */
+    size_t left;       /* not looked at */
 };
 
-/* Into own and others; those that are too many are left, and other users' if slurmd is not root. */
-static void find_stages(const struct epilog *epilog, const char *root, struct stages *own, struct stages *others)
+/* Bounds the memory that a user's directories cost root. */
+static bool has_room(struct stages *found, const struct stage *stage)
+{
+    size_t same = 0;
+    void *more;
+
+    for (size_t i = 0; i < found->count; i++)
+        same += found->stage[i].uid == stage->uid && found->stage[i].order[0] == stage->order[0];
+    if (same >= STAGES_MOST)
+        return false;
+    more = found->count % STAGES_MOST > 0 ? found->stage
+                                          : realloc(found->stage, (found->count + STAGES_MOST) * sizeof *found->stage);
+    found->stage = more ? more : found->stage;
+    return more;
+}
+
+static void find_stages(const struct epilog *epilog, const char *root, struct stages *found)
 {
     DIR *directory = root[0] == '/' ? opendir(root) : NULL;
     struct dirent *entry;
     struct stage stage;
 
     while (directory && (entry = readdir(directory))) {
-        struct stages *into;
-
-        if (!is_stage(directory, root, entry->d_name, &stage))
+        if (!is_stage(epilog, directory, root, entry->d_name, &stage))
             continue;
-        into = stage.uid == epilog->uid && stage.job != 0 &&
-                       (stage.job == epilog->job_id || stage.job == epilog->het_job_id)
-                   ? own
-                   : others;
-        stage.keep = into == own ? NULL : epilog->keep;
-        if (into == others && (!stage.keep || (geteuid() != 0 && geteuid() != stage.uid)))
-            continue;
-        if (into->count < STAGES_MOST)
-            into->stage[into->count++] = stage;
+        if (has_room(found, &stage))
+            found->stage[found->count++] = stage;
+        else
+            found->left++;
     }
     if (directory)
         closedir(directory);
+}
+
+static int compare_order(const void *a, const void *b)
+{
+    const struct stage *left = a, *right = b;
+    int i = 0;
+
+    while (i < 2 && left->order[i] == right->order[i])
+        i++;
+    return (left->order[i] > right->order[i]) - (left->order[i] < right->order[i]);
+}
+
+/*
+ * The job's own stages: theirs are the newest saves. Then one of each user in turn, so that nobody's directories keep
+ * another's stage from its turn; then the second of each, and so on. Who comes first, and which of a user's stages, is
+ * drawn by lot.
+ */
+static void order_stages(struct stages *found, uint32_t job)
+{
+    struct stage *stage = found->stage;
+
+    if (found->count == 0)
+        return;
+    qsort(stage, found->count, sizeof *stage, compare_order); /* by user */
+    for (size_t i = 0; i < found->count; i++) {
+        bool next = i > 0 && stage[i].uid == stage[i - 1].uid && stage[i].order[0] == stage[i - 1].order[0];
+
+        found->own += stage[i].order[0] == 0;
+        stage[i].order[1] = next ? stage[i - 1].order[1] + 1 : 0;
+        stage[i].order[2] = draw_lot(stage[i].uid, job);
+    }
+    qsort(stage, found->count, sizeof *stage, compare_order); /* by turn */
 }
 
 static void log_result(const struct epilog_pass *run, const struct stage *stage, int status)
@@ -271,53 +331,61 @@ static void log_result(const struct epilog_pass *run, const struct stage *stage,
         log_line(run, "%s: drained after job %" PRIu32, path, run->epilog->job_id);
 }
 
-/* How many were drained, or tried, until `deadline`. One that hangs leaves some time for other users' stages. */
-static int drain_stages(struct epilog_pass *run, const struct stages *stages, double deadline)
+/* The stages from `first` up to `end`, until `deadline`. One that hangs leaves some time for other users'. Returns the
+ * first that is not looked at. */
+static size_t drain_stages(struct epilog_pass *run, const struct stages *found, size_t first, size_t end,
+                           double deadline)
 {
     struct error err;
 
-    for (int i = 0; i < stages->count; i++) {
-        const struct stage *stage = &stages->stage[i];
+    for (; first < end; first++) {
+        const struct stage *stage = &found->stage[first];
 
         run->deadline = deadline;
-        if (stage->keep && i + 1 < stages->count)
+        if (stage->keep && first + 1 < end)
             run->deadline -= seconds_left(run) / 2;
-        if (seconds_left(run) * 1000 < LEAST_MS) {
-            log_line(run, "%s: no time is left to drain it and the stages after it", stage->path);
-            return i;
-        }
+        if (seconds_left(run) * 1000 < LEAST_MS)
+            break;
         if (run->epilog->trust && run->epilog->trust(run->epilog->ckptd, &err) < 0)
             log_line(run, "%s: not drained: %s", stage->path, err.text);
         else
             log_result(run, stage, run_program(run, stage));
     }
-    return stages->count;
+    return first;
+}
+
+/* At slurmd's start, nobody waits for it. */
+static double others_seconds(const struct epilog *epilog)
+{
+    return epilog->job_id == 0 ? epilog->seconds : fmin(epilog->seconds / 3.0, OTHERS_SECONDS);
 }
 
 /*
- * The job's own stages come first: theirs are the newest saves. They leave some time for those of earlier jobs, so that
- * their memory comes back even if the target of the own ones fails in every epilog.
+ * The job's own stages leave some time for those of earlier jobs, so that their memory comes back even if the target of
+ * the own ones fails in every epilog.
  */
 int epilog_drain(const struct epilog *epilog, void (*log)(const char *line))
 {
     struct epilog_pass run = {.epilog = epilog, .log = log};
-    double end = clock_monotonic() + epilog->seconds;
-    struct stages *found = calloc(2, sizeof *found);
+    double end = clock_monotonic() + epilog->seconds, others = others_seconds(epilog);
     char roots[PATH_MAX], *rest = roots, *root;
-    int count = 0;
+    struct stages found = {0};
+    size_t own, last;
 
-    if (found && epilog->seconds > 0 && strlen(epilog->roots) < sizeof roots) {
-        strcpy(roots, epilog->roots);
-        while ((root = strsep(&rest, ":")))
-            find_stages(epilog, root, &found[0], &found[1]);
-        count = drain_stages(&run, &found[0], found[1].count > 0 ? end - spare_of(epilog->seconds) : end);
-        if (found[0].count == STAGES_MOST)
-            log_line(&run, "job %" PRIu32 " has %d stages or more; only these are drained", epilog->job_id,
-                     STAGES_MOST);
-        count += drain_stages(&run, &found[1], end);
-    }
-    free(found);
-    return count;
+    if (epilog->seconds <= 0 || strlen(epilog->roots) >= sizeof roots)
+        return 0;
+    strcpy(roots, epilog->roots);
+    while ((root = strsep(&rest, ":")))
+        find_stages(epilog, root, &found);
+    order_stages(&found, epilog->job_id);
+    own = drain_stages(&run, &found, 0, found.own, found.count > found.own ? end - others : end);
+    last = drain_stages(&run, &found, found.own, found.count, fmin(end, clock_monotonic() + others));
+    found.left += found.own - own + found.count - last;
+    if (found.left > 0)
+        log_line(&run, "%zu stages are not looked at: no time is left, or one user has more than %d", found.left,
+                 STAGES_MOST);
+    free(found.stage);
+    return (int)(own + last - found.own);
 }
 
 int epilog_start(const struct epilog *epilog, void (*log)(const char *line))
@@ -342,107 +410,4 @@ int epilog_start(const struct epilog *epilog, void (*log)(const char *line))
             close(fd);
     epilog_drain(epilog, log);
     _exit(0);
-}
-
-/* ---- the timeout ------------------------------------------------------------------------------------------------- */
-
-/*
- * slurmd kills an epilog that runs past the timeout in slurm.conf, and drains the node: the epilog has to end before.
- *
- * The timeout comes from the file. slurmstepd, in which the epilog runs, has in memory only the settings that slurmd
- * sends it; the timeout is not among them in Slurm 24.05 to 26.05. slurm_load_ctl_conf would ask slurmctld, from all
- * nodes of a job at the same moment.
- */
-enum {
-    SLURM_SECONDS = 3,   /* of the timeout, for slurmstepd to start and end, and for other plugins */
-    INCLUDES_MOST = 4,   /* one in the other */
-    SLURM_NONE = 0xfffe, /* NO_VAL16, by which `scontrol show config` shows that there is no timeout */
-};
-
-static const char blanks[] = " \t\r\n";
-
-struct timeouts {
-    int epilog, both; /* EpilogTimeout, PrologEpilogTimeout */
-};
-
-/* "KEY=N" anywhere in a line, in any case, with blanks and quotes as Slurm allows them. */
-static void read_line(const char *line, struct timeouts *timeouts)
-{
-    static const char key[] = "EpilogTimeout", prefix[] = "Prolog";
-    const size_t prefix_length = sizeof prefix - 1;
-
-    for (const char *at = line; (at = strcasestr(at, key)); at += sizeof key - 1) {
-        bool prefixed =
-            (size_t)(at - line) >= prefix_length && strncasecmp(at - prefix_length, prefix, prefix_length) == 0;
-        const char *start = prefixed ? at - prefix_length : at, *value = at + sizeof key - 1;
-        char *end;
-        long seconds;
-
-        value += strspn(value, blanks);
-        if ((start > line && !isspace((unsigned char)start[-1])) || *value != '=')
-            continue;
-        value += 1 + strspn(value + 1, " \t\"");
-        seconds = strtol(value, &end, 10);
-        if (end > value && seconds >= 0 && seconds < SLURM_NONE)
-            *(prefixed ? &timeouts->both : &timeouts->epilog) = (int)seconds;
-    }
-}
-
-/* Where the file of a line "Include FILE" is: a relative path is relative to the file that includes it. */
-static bool find_include(const char *line, const char *includer, char path[PATH_MAX])
-{
-    const char *name = line + strspn(line, blanks), *slash = strrchr(includer, '/');
-    int length;
-
-    if (strncasecmp(name, "include", 7) != 0 || !isspace((unsigned char)name[7]))
-        return false;
-    name += 7 + strspn(name + 7, blanks);
-    length = (int)strcspn(name, blanks);
-    if (name[0] == '/' || !slash)
-        return snprintf(path, PATH_MAX, "%.*s", length, name) < PATH_MAX;
-    return snprintf(path, PATH_MAX, "%.*s/%.*s", (int)(slash - includer), includer, length, name) < PATH_MAX;
-}
-
-static void read_file(const char *path, int depth, struct timeouts *timeouts)
-{
-    FILE *file = fopen(path, "re");
-    char *line = NULL, include[PATH_MAX];
-    size_t size = 0;
-
-    while (file && getline(&line, &size, file) > 0) {
-        line[strcspn(line, "#")] = '\0';
-        if (!find_include(line, path, include))
-            read_line(line, timeouts);
-        else if (depth < INCLUDES_MOST)
-            read_file(include, depth + 1, timeouts);
-    }
-    free(line);
-    if (file)
-        fclose(file);
-}
-
-int epilog_timeout_read(const char *slurm_conf)
-{
-    struct timeouts timeouts = {EPILOG_NO_TIMEOUT, EPILOG_NO_TIMEOUT};
-
-    if (slurm_conf)
-        read_file(slurm_conf, 0, &timeouts);
-    return timeouts.epilog != EPILOG_NO_TIMEOUT ? timeouts.epilog : timeouts.both;
-}
-
-int epilog_timeout_fit(int seconds, int timeout, void (*warn)(const char *line))
-{
-    int granted = timeout < SLURM_SECONDS ? 0 : timeout - SLURM_SECONDS;
-    char line[512];
-
-    if (timeout == EPILOG_NO_TIMEOUT || seconds <= granted)
-        return seconds;
-    snprintf(line, sizeof line,
-             "muster: warning: slurm.conf's PrologEpilogTimeout (EpilogTimeout) of %d s is too short for "
-             "epilog_seconds=%d in plugstack.conf: the epilog drains checkpoints for %d s only; make the timeout %d s "
-             "or longer",
-             timeout, seconds, granted, seconds + SLURM_SECONDS);
-    if (warn)
-        warn(line);
-    return granted;
 }

@@ -24,9 +24,10 @@ struct epilog {
 /*
  * Run `muster-ckptd --once --partner --idle=0` on each stage of that job and user, and then, with --reclaim, on those
  * that earlier jobs of any user have left; each as its user. muster-ckptd --reclaim leaves the stage of a job that
- * runs. Root looks at names and owners only, and opens nothing that a user could have put there. Returns how many
- * stages were drained, or tried, 64 at most of the job and 64 of others; what goes wrong is logged, a line each, and is
- * no failure.
+ * runs. Those of earlier jobs get 2 s in all (a third of `seconds` if that is less; all at slurmd's start), one of each
+ * user in turn. A muster-ckptd that its user stops is killed at once. Root looks at names and owners only, and opens
+ * nothing that a user could have put there. Returns how many stages were drained, or tried; what goes wrong is logged, a
+ * line each, and one line says how many stages were not looked at. None of this is a failure.
  */
 int epilog_drain(const struct epilog *epilog, void (*log)(const char *line));
 

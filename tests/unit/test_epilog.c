@@ -235,6 +235,90 @@ static void thousands_of_stages_are_no_work_for_root(void **state)
     assert_int_equal(lines, 65);
 }
 
+/* A stage of an earlier job, of each of some users: ours, and if we are root others. */
+static int make_leftovers(uid_t first, int users, int each)
+{
+    char path[256];
+
+    if (geteuid() != 0)
+        users = 1;
+    for (int i = 0; i < users * each; i++) {
+        uid_t owner = geteuid() == 0 ? first + (uid_t)(i / each) : user;
+
+        snprintf(path, sizeof path, "%s/muster-%u-%d", base, (unsigned)owner, 1 + i % each);
+        assert_int_equal(mkdir(path, 0700), 0);
+        assert_int_equal(chown(path, owner, (gid_t)-1), 0);
+    }
+    return users;
+}
+
+static void drain_leftovers(uint32_t job, int seconds)
+{
+    const struct epilog epilog = {
+        .job_id = job, .uid = user, .roots = base, .ckptd = program, .keep = "24h", .seconds = seconds};
+
+    said[0] = '\0';
+    lines = 0;
+    epilog_drain(&epilog, keep);
+}
+
+static void junk_of_one_user_keeps_no_other_from_its_turn(void **state)
+{
+    char name[64];
+
+    if (geteuid() != 0)
+        skip(); /* only root drains for several users; names must exist: nobody, and those of Debian's base */
+    make_leftovers(1, 1, 500);
+    make_leftovers(2, 4, 1);
+    script("echo \"$6\"");
+    drain_leftovers(JOB, 60);
+    for (int i = 2; i < 6; i++) {
+        snprintf(name, sizeof name, "%s/muster-%d-1\n", base, i);
+        assert_non_null(strstr(said, name));
+    }
+    assert_non_null(strstr(said, " stages are not looked at: "));
+    assert_null(strstr(strstr(said, " stages are not looked at: ") + 1, " stages are not looked at: "));
+}
+
+/* So that what hangs, and takes the time of an epilog, takes that of one user only in some of them. */
+static void each_user_comes_first_in_some_epilogs(void **state)
+{
+    int users = make_leftovers(1, 3, 2), firsts[2][4] = {0};
+
+    script("echo \"$6\"");
+    for (uint32_t job = JOB; job < JOB + 24; job++) {
+        unsigned owner, number;
+
+        drain_leftovers(job, 60);
+        assert_int_equal(sscanf(said + strlen(base), "/muster-%u-%u", &owner, &number), 2);
+        firsts[number - 1][geteuid() == 0 ? owner : 1]++;
+    }
+    for (int i = 1; i <= users; i++)
+        assert_true(firsts[0][i] > 0 && firsts[1][i] > 0);
+}
+
+static double seconds_told(void);
+
+static void what_others_left_gets_two_seconds_in_all(void **state)
+{
+    make_stage("");
+    make_leftovers(1, 1, 2);
+    script("case $6 in *-4711) exit 0 ;; esac\necho told $5");
+    drain_leftovers(JOB, 60);
+    assert_true(seconds_told() > 0 && seconds_told() <= 1);
+    drain_leftovers(0, 60); /* slurmd starts: no job waits */
+    assert_true(seconds_told() > 10);
+}
+
+/* By a signal, which its user may send. It would take all the time of every epilog. */
+static void one_that_its_user_stops_is_killed_at_once(void **state)
+{
+    make_stage("");
+    script("kill -STOP $$");
+    assert_int_equal(drain(86400), 1);
+    assert_non_null(strstr(said, "was killed"));
+}
+
 /* What the script got as --seconds. */
 static double seconds_told(void)
 {
@@ -508,6 +592,10 @@ int main(void)
         cmocka_unit_test_teardown(what_is_left_is_said_to_be_kept, empty),
         cmocka_unit_test_teardown(endless_output_is_cut, empty),
         cmocka_unit_test_teardown(thousands_of_stages_are_no_work_for_root, empty),
+        cmocka_unit_test_teardown(junk_of_one_user_keeps_no_other_from_its_turn, empty),
+        cmocka_unit_test_teardown(each_user_comes_first_in_some_epilogs, empty),
+        cmocka_unit_test_teardown(what_others_left_gets_two_seconds_in_all, empty),
+        cmocka_unit_test_teardown(one_that_its_user_stops_is_killed_at_once, empty),
         cmocka_unit_test_teardown(its_seconds_are_less_than_the_epilogs, empty),
         cmocka_unit_test_teardown(what_hangs_is_killed_in_time, empty),
         cmocka_unit_test(it_ends_before_slurmd_kills_it),
