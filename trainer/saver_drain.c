@@ -267,6 +267,8 @@ static void report_end(struct saver *s, const struct ckpt_save_status *news)
         saver_look_for_others(s, news->newest);
         break;
     default:
+        if (s->dropped != UINT64_MAX && news->step <= s->dropped)
+            break; /* drop_step has logged it */
         run_log(s->run, "checkpoint of step %" PRIu64 " failed: %s%s", news->step, news->reason,
                 s->ending ? "" : "; training goes on");
         break;
@@ -299,7 +301,7 @@ static void log_uncommitted(struct saver *s, const char *why)
     s->uncommitted_logged = now;
     if (last != UINT64_MAX)
         snprintf(since, sizeof since, "since step %" PRIu64 ",", last);
-    run_log(s->run, "no checkpoint was committed %s %.0f s ago: %s", since, age,
+    run_log(s->run, "warning: no checkpoint was committed %s %.0f s ago: %s", since, age,
             *why ? why : "earlier saves are still being drained");
 }
 

@@ -188,7 +188,8 @@ static void end_drain(struct drain_turn *turn, enum ckpt_save_state state, const
         memmove(ended, ended + 1, --drainer->ended * sizeof *ended);
     ended[drainer->ended++] = *status;
     drainer_write_status(drainer, true);
-    drain_log(turn, state == CKPT_FAILED, "%s%s%s", status_state_name(state), *reason ? ": " : "", reason);
+    /* Of one that is dropped, the run logs a line for all nodes. */
+    drain_log(turn, state == CKPT_FAILED && !turn->save->dropped, "%s%s%s", status_state_name(state), *reason ? ": " : "", reason);
     remove_save(turn);
 }
 
@@ -213,6 +214,7 @@ static void drop_save(struct drain_turn *turn, const char *why)
               reason);
     if (strcmp(turn->drainer->child.name, save->staged.name) == 0)
         drain_child_kill(turn->drainer);
+    save->dropped = true;
     if (*why) {
         end_drain(turn, CKPT_FAILED, err.text);
     } else {
@@ -220,7 +222,6 @@ static void drop_save(struct drain_turn *turn, const char *why)
         drain_log(turn, false, "%s", reason);
         remove_save(turn);
     }
-    save->dropped = true;
 }
 
 bool drainer_abandon_next(struct drainer *drainer)

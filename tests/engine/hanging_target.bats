@@ -85,7 +85,13 @@ unused() { ! pgrep -f "muster-ckptd .*$DIR/stage" >/dev/null; }
     start
     hang
     eventually 60 grep -Eq '^the checkpoint of step [0-9]+ is dropped to make room for that of step [0-9]+: .*/ckpt has not answered for [0-9]+ s$' log
-    eventually 60 grep -Eq '^no checkpoint was committed since step [0-9]+, [0-9]+ s ago: .*/ckpt has not answered for ' log
+    eventually 60 grep -Eq '^warning: no checkpoint was committed since step [0-9]+, [0-9]+ s ago: .*/ckpt has not answered for ' log
+    # Neither rank 0 nor a node's muster-ckptd says more of a save that is dropped.
+    dropped=$(sed -n 's/^the checkpoint of step \([0-9]*\) is dropped.*/\1/p' log | head -n 1)
+    eventually 60 grep -q 'dropped, a newer save needs its memory' stage/*/status.json
+    dropped_again() { [ "$(grep -c ' is dropped to make room ' log)" -ge 2 ]; }
+    eventually 60 dropped_again
+    [ "$(grep -cw "step $dropped" log)" -eq 1 ]
     muster-ckpt status stage/* >status
     cat status
     grep -Eq ' hanging .*/ckpt has not answered for [0-9]+ s' status

@@ -275,7 +275,7 @@ waits_for_target() {
     eventually 60 grep -q 'muster-ckptd.*: drain failed, it stays in .* and is tried again: .*Not a directory' log
     # Memory for two: the oldest makes room for the next, by name.
     eventually 60 grep -Eq '^the checkpoint of step [0-9]+ is dropped to make room for that of step [0-9]+: .*Not a directory' log
-    eventually 60 grep -Eq '^checkpoint of step [0-9]+ failed: dropped, a newer save needs its memory: .*Not a directory' log
+    eventually 60 grep -q 'dropped, a newer save needs its memory: .*Not a directory' stage/*/status.json
     kept=$(ls -d stage/*/step-*.partial | sed 's/.*step-0*//; s/[.].*//' | sort -n | tail -n 1)
     mend_target
     eventually 60 grep -q 'muster-ckptd.*: the drain to .*/ckpt works again, it had failed for ' log
