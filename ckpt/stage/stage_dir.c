@@ -29,6 +29,7 @@ int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, 
 int stage_directory_open(struct directory *stage, const char *path, bool make, struct error *err)
 {
     struct stat info;
+    int saved;
 
     stage->fd = -1;
     stage->links = false;
@@ -36,19 +37,21 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
     if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
         return error_errno(err, CODE_IO, "%s: cannot make the staging directory", path);
     stage->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (stage->fd < 0) {
-        int saved = errno;
-
-        error_errno(err, CODE_IO, "%s", path);
-        errno = saved;
-        return -1;
-    }
-    if (fstat(stage->fd, &info) == 0 && info.st_uid == geteuid() && (info.st_mode & 07777) == 0700)
+    saved = stage->fd < 0 ? errno : EPERM;
+    if (stage->fd >= 0 && fstat(stage->fd, &info) == 0 && info.st_uid == geteuid() && (info.st_mode & 07777) == 0700)
         return 0;
-    error_set(err, CODE_IO, "%s: is not this user's directory with mode 0700: others could change the staged state",
-              path);
+    errno = saved;
+    if (lstat(path, &info) == 0 && info.st_uid != geteuid()) /* whoever guesses the name can make it in a public root */
+        error_set(
+            err, CODE_IO,
+            "%s: belongs to user %u; it must be this user's, with mode 0700: others could change the staged state",
+            path, (unsigned)info.st_uid);
+    else if (stage->fd >= 0)
+        error_set(err, CODE_IO, "%s: is not a directory with mode 0700: others could change the staged state", path);
+    else
+        error_errno(err, CODE_IO, "%s", path);
     directory_close(stage);
-    errno = EPERM;
+    errno = saved;
     return -1;
 }
 

@@ -142,17 +142,18 @@ static void nobody_drains(void **state)
     node_destroy(&node);
 }
 
-static void refuse(struct node *node, const char *job)
+static const char *refuse(struct node *node, const char *job)
 {
     struct ckpt_stage_config config = {.root = node->root, .job = job};
     struct ckpt_drain_options options = {.once = true};
-    struct error err;
+    static struct error err;
     char path[512];
 
     assert_null(ckpt_stage_open(&config, &err));
     assert_int_equal(err.code, CODE_IO);
     assert_int_equal(ckpt_stage_path(path, sizeof path, node->root, job, &err), 0);
     assert_int_equal(ckpt_drain(path, &options, &err), -1);
+    return err.text;
 }
 
 static void others_directories_are_refused(void **state)
@@ -177,7 +178,11 @@ static void others_directories_are_refused(void **state)
         assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "foreign", &err), 0);
         assert_int_equal(mkdir(path, 0700), 0);
         assert_int_equal(chown(path, 12345, 12345), 0);
-        refuse(&node, "foreign");
+        assert_non_null(strstr(refuse(&node, "foreign"), "belongs to user 12345;"));
+        assert_int_equal(rmdir(path), 0);
+        assert_int_equal(symlink(elsewhere, path), 0);
+        assert_int_equal(lchown(path, 12345, 12345), 0);
+        assert_non_null(strstr(refuse(&node, "foreign"), "belongs to user 12345;"));
     }
     assert_null(ckpt_stage_open(&config, &err));
     assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "../up", &err), -1);
