@@ -3,7 +3,8 @@
  *
  * Each complete staged shard is copied to <dir>/step-N.ATTEMPT.partial in blocks of 4 MiB, past the page cache. Each
  * block is verified against its checksum from staging. The file is synced and renamed, and then its part is written. A
- * shard whose part is in the target is not copied again. When all shards of the node are copied, ckpt_commit is tried
+ * shard whose part is in the target is not copied again. A copy that is stopped in order (`seconds`, `stop`) is
+ * continued by the next drainer, from its last whole block. When all shards of the node are copied, ckpt_commit is tried
  * until the step is committed. The node of shard 0 commits a complete attempt at once. Another node does so 1.5 s
  * later, if the step is still not committed (may_commit in drain_commit.c). Saves are drained oldest first; one
  * that waits for other nodes does not delay the next.

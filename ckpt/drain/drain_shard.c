@@ -148,13 +148,17 @@ static int map_block(const struct drain_turn *turn, void *block, size_t bytes, s
     return 0;
 }
 
-/* The data, a block at a time, from the stage's memory. */
+/* The data, a block at a time, from the stage's memory; without what an earlier drainer has copied. */
 static int copy_blocks(struct drain_turn *turn, const struct manifest_shard *shard, unsigned char *data,
                        struct block_writer *writer, struct error *err)
 {
     uint64_t left = shard->layout.data_bytes;
+    size_t first;
 
-    for (size_t block = 0; left > 0; block++) {
+    if (block_writer_resume(writer, &first, err) < 0)
+        return -1;
+    left -= first * SHARD_BLOCK;
+    for (size_t block = first; left > 0; block++) {
         size_t bytes = left < SHARD_BLOCK ? (size_t)left : SHARD_BLOCK;
         int result = keep_pace(turn, bytes, err);
 
@@ -163,7 +167,7 @@ static int copy_blocks(struct drain_turn *turn, const struct manifest_shard *sha
         if (map_block(turn, data + block * SHARD_BLOCK, bytes, err) < 0 ||
             block_writer_lend(writer, data + block * SHARD_BLOCK, bytes, shard->block_crcs[block], err) < 0)
             return -1;
-        if (block >= UNMAP_AFTER) /* to unmap all at the end would delay the commit */
+        if (block >= first + UNMAP_AFTER) /* to unmap all at the end would delay the commit */
             madvise(data + (block - UNMAP_AFTER) * SHARD_BLOCK, SHARD_BLOCK, MADV_DONTNEED);
         left -= bytes;
     }
@@ -185,6 +189,8 @@ static int copy_data(struct drain_turn *turn, const struct drain_source *source,
     result = writer ? copy_blocks(turn, shard, file + shard->data_offset, writer, err) : -1;
     if (result == 0 && (result = block_writer_finish(writer, NULL, err)) == 1)
         result = DRAIN_AGAIN;
+    if (writer && result == DRAIN_STOPPED && drainer_must_stop(turn->drainer))
+        block_writer_keep(writer);
     block_writer_destroy(writer);
     munmap(file, bytes);
     return result;
@@ -192,12 +198,14 @@ static int copy_data(struct drain_turn *turn, const struct drain_source *source,
 
 /*
  * Removes this shard's temporary files of killed drainers; each takes a shard's room. Files younger than `age`
- * seconds may be of a running drainer on another node. Returns the number of removed files.
+ * seconds may be of a running drainer on another node; those that were kept are resumed at any age. Returns the number
+ * of removed files.
  */
 static int remove_leftovers(const struct drain_turn *turn, const char *shard, int age)
 {
     time_t before = time(NULL) - age + 1;
     size_t length = strlen(shard);
+    const char *kept = age == ANY_AGE ? "" : BLOCKS_KEPT;
     struct listing listing = listing_open(&turn->partial);
     const char *name;
     struct stat info;
@@ -205,7 +213,8 @@ static int remove_leftovers(const struct drain_turn *turn, const char *shard, in
 
     while ((name = listing_next(&listing)))
         if (strncmp(name, shard, length) == 0 && name[length] == '.' && name_is_unfinished(name) &&
-            fstatat(turn->partial.fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_mtime < before)
+            strcmp(name + length, kept) != 0 && fstatat(turn->partial.fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            info.st_mtime < before)
             removed += unlinkat(turn->partial.fd, name, 0) == 0;
     listing_close(&listing, NULL);
     return removed;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/crc32c.h"
@@ -28,7 +29,7 @@ struct block_writer {
     const struct directory *directory;
     char name[FILE_NAME_SIZE], temporary[FILE_NAME_SIZE + 32];
     int fd;
-    bool renamed;
+    bool renamed, keep;
     uint64_t header_bytes, data_bytes, taken; /* taken: bytes of data so far */
 
     unsigned char *buffers[THREADS + 1]; /* block b is filled into buffer b % (THREADS + 1) */
@@ -292,6 +293,51 @@ int block_writer_finish(struct block_writer *writer, uint32_t *crcs, struct erro
     return complete_file(writer, err);
 }
 
+void block_writer_keep(struct block_writer *writer)
+{
+    writer->keep = true;
+}
+
+static void name_kept(const struct block_writer *writer, char name[FILE_NAME_SIZE + 32])
+{
+    snprintf(name, FILE_NAME_SIZE + 32, "%s" BLOCKS_KEPT, writer->name);
+}
+
+/* All threads have ended. */
+static bool keep_blocks(struct block_writer *writer)
+{
+    uint64_t whole = writer->data_bytes / SHARD_BLOCK; /* a last, shorter block is copied again */
+    char kept[FILE_NAME_SIZE + 32];
+
+    name_kept(writer, kept);
+    whole = writer->block < whole ? writer->block : whole;
+    return whole > 0 && !writer->failure &&
+           ftruncate(writer->fd, (off_t)(writer->header_bytes + whole * SHARD_BLOCK)) == 0 && fsync(writer->fd) == 0 &&
+           renameat(writer->directory->fd, writer->temporary, writer->directory->fd, kept) == 0;
+}
+
+int block_writer_resume(struct block_writer *writer, size_t *blocks, struct error *err)
+{
+    int at = writer->directory->fd, direct = fcntl(writer->fd, F_GETFL) & O_DIRECT;
+    uint64_t header = writer->header_bytes, size;
+    char kept[FILE_NAME_SIZE + 32];
+    struct stat info;
+
+    *blocks = 0;
+    name_kept(writer, kept);
+    if (renameat(at, kept, at, writer->temporary) < 0) /* only one process gets it */
+        return 0;
+    close(writer->fd);
+    writer->fd = openat(at, writer->temporary, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | direct);
+    if (writer->fd < 0 || fstat(writer->fd, &info) < 0)
+        return write_failed(writer, errno, err);
+    size = (uint64_t)info.st_size < header + writer->data_bytes ? (uint64_t)info.st_size : header + writer->data_bytes;
+    *blocks = size > header ? (size_t)((size - header) / SHARD_BLOCK) : 0;
+    writer->block = *blocks;
+    writer->taken = *blocks * SHARD_BLOCK;
+    return 0;
+}
+
 void block_writer_destroy(struct block_writer *writer)
 {
     if (!writer)
@@ -304,9 +350,9 @@ void block_writer_destroy(struct block_writer *writer)
         if (writer->threads[i].started)
             pthread_join(writer->threads[i].thread, NULL);
     if (writer->fd >= 0) {
-        close(writer->fd);
-        if (!writer->renamed)
+        if (!writer->renamed && !(writer->keep && keep_blocks(writer)))
             unlinkat(writer->directory->fd, writer->temporary, 0);
+        close(writer->fd);
     }
     pthread_mutex_destroy(&writer->lock);
     pthread_cond_destroy(&writer->changed);

@@ -39,7 +39,17 @@ int block_writer_lend(struct block_writer *writer, const void *block, size_t byt
  */
 int block_writer_finish(struct block_writer *writer, uint32_t *crcs, struct error *err);
 
-/* Frees it, and removes the file unless it was finished. */
+/*
+ * A copy that is stopped, and goes on later. After block_writer_keep, block_writer_destroy keeps the blocks that were
+ * put, synced, in NAME.kept.tmp, if it can. block_writer_resume, called before any data is put, takes over what was kept
+ * under that name, if anything: *blocks are there, and the caller's data goes on after them. -1: the file is lost.
+ */
+#define BLOCKS_KEPT ".kept.tmp"
+
+void block_writer_keep(struct block_writer *writer);
+int block_writer_resume(struct block_writer *writer, size_t *blocks, struct error *err);
+
+/* Frees it, and removes the file unless it was finished or is kept. */
 void block_writer_destroy(struct block_writer *writer);
 
 #endif

@@ -87,6 +87,26 @@ static void stops_when_asked(void **state)
     node_destroy(&node);
 }
 
+/* Each time there is only time for some blocks of a shard, as for what an earlier job left (an epilog's two seconds). */
+static void a_copy_goes_on_where_it_stopped(void **state)
+{
+    struct ckpt_drain_options options = {.once = true, .seconds = 0.3, .threads = 1};
+    struct world world;
+    struct node node;
+    struct error err;
+    int passes = 0;
+
+    node_begin(&node, &world, &seed, 1, true);
+    node_stage(&node, 1, "a");
+    options.cap = node_bytes(&node); /* a second for all */
+    while (ckpt_drain(ckpt_stage_directory(node.stage), &options, &err) == CKPT_DRAIN_LEFT)
+        assert_true(++passes < 50);
+    assert_true(passes > 0);
+    world_expect(&world, node.topology, node.target, 1);
+    expect_tidy(node.target, 1, 1);
+    node_destroy(&node);
+}
+
 /* One process a stage. */
 static void a_second_one_is_told(void **state)
 {
@@ -827,6 +847,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_at_any_moment),
         cmocka_unit_test(stops_when_asked),
+        cmocka_unit_test(a_copy_goes_on_where_it_stopped),
         cmocka_unit_test(a_second_one_is_told),
         cmocka_unit_test(two_drain_the_same),
         cmocka_unit_test(one_node_cannot_write),
