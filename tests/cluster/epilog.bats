@@ -120,5 +120,5 @@ is_empty() {
     [ -n "$(ls "$STAGE")" ]
     step true
     eventually 60 is_empty
-    logged 'failed: staged .* hours ago in .* removed, [0-9]+ bytes are lost'
+    eventually 10 logged 'failed: staged .* hours ago in .* removed, [0-9]+ bytes are lost'
 }
