@@ -1,13 +1,14 @@
 /*
- * programs.h - the other programs that a trainer starts: muster-ckptd(8), which does what could block in checkpoint.dir,
- * and squeue(1). The trainer does not link libslurm: it must run under any release.
+ * programs.h - the other programs that a trainer starts: muster-ckptd(8) and muster-report(1), which do what could
+ * block in checkpoint.dir and in report.*, and squeue(1). The trainer does not link libslurm: it must run under any release.
  */
 #ifndef MUSTER_TRAINER_PROGRAMS_H
 #define MUSTER_TRAINER_PROGRAMS_H
 
 #include "common/process/launcher.h"
 
-#define CKPTD "muster-ckptd"
+#define CKPTD  "muster-ckptd"
+#define REPORT "muster-report"
 
 enum slurm_answer {
     SLURM_SILENT,     /* no squeue, or slurmctld did not answer */

@@ -1,6 +1,6 @@
 /*
  * run.h - the state of a run, shared by train.c, evaluate.c and their helpers: run_start.c, everything before the first
- * step; run_claim.c, the claim on checkpoint.dir; run_watch.c, the watchdog and stragglers; run_tokenizer.c, the
+ * step; run_claim.c, the claim on checkpoint.dir; run_metrics.c, the metrics; run_watch.c, the watchdog and stragglers; run_tokenizer.c, the
  * tokenizer of the data; and run_log.c, the output. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
@@ -20,7 +20,7 @@ struct run {
     struct job job_of_engine; /* a copy that the engine gets; run_tokenizer_eod fills in its data.eod */
     struct comm *world;
     struct engine *engine;
-    struct metrics_writer *metrics;  /* on rank 0; NULL elsewhere and without report.metrics */
+    struct metrics_link *metrics;    /* on rank 0; NULL elsewhere and without report.metrics */
     struct watchdog *watchdog;       /* NULL with one rank or report.hang_seconds = 0 */
     struct rank_location *locations; /* [world] where each rank runs */
     struct nodes nodes;              /* which ranks share a node */
@@ -121,6 +121,28 @@ int run_tokenizer_eod(struct run *run, struct error *err);
 
 /* On rank 0, after a load from `dir`, checkpoint.load: logs a warning if the tokenizer there is not the data's. */
 void run_tokenizer_loaded(const struct run *run, const char *dir);
+
+/*
+ * ---- run_metrics.c ----
+ *
+ * The metrics, which another process writes (metrics.h). No call waits for longer than two seconds for it; it gets what
+ * is left, of at most a MiB, when it answers again. What fails is logged, and tried again: no failure ends the run.
+ * Where this is not rank 0, or there is no report.metrics, the functions do nothing.
+ */
+
+/* When the engine is restored. CODE_CONFIG for what can never be a file of metrics. */
+int run_metrics_start(struct run *run, struct error *err);
+
+void run_metrics_step(struct run *run, const struct metrics_step *m);
+
+/* Whether the file has the validation of the step that the run resumed from; and adds it, before the first step. */
+bool run_metrics_has_validation(const struct run *run);
+void run_metrics_validation(struct run *run, const struct metrics_step *m);
+
+/* Before a checkpoint is committed: no step before it is to be missing. -1 if the metrics are not on disk. */
+int run_metrics_sync(struct run *run, struct error *err);
+
+void run_metrics_stop(struct run *run);
 
 /* ---- run_log.c ---- */
 

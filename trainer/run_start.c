@@ -333,46 +333,15 @@ static int restore_or_initialize(struct run *run, struct error *err)
     return 0;
 }
 
-/* A run that does not resume from checkpoint.dir keeps the metrics of an earlier run: renames them to NAME.old, .old-2
- * and so on. */
-static void rename_old_metrics(const struct run *run)
-{
-    const char *path = run->job->report.metrics;
-    char aside[JOB_PATH_SIZE + 32];
-    struct stat status;
-
-    if (stat(path, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
-        return;
-    snprintf(aside, sizeof aside, "%s.old", path);
-    for (int k = 2; k < 1000 && access(aside, F_OK) == 0; k++)
-        snprintf(aside, sizeof aside, "%s.old-%d", path, k);
-    if (rename(path, aside) == 0)
-        run_log(run, "the metrics of an earlier run are now %s", aside);
-}
-
 static int open_metrics(struct run *run, struct error *err)
 {
-    struct metrics_damage damage;
-    int result = 0;
-
-    recorder_phase("opening the metrics");
-    if (run->leader && run->job->report.metrics[0]) {
-        if (!run->resumed || run->engine->step == 0)
-            rename_old_metrics(run);
-        run->metrics = metrics_open(run->job->report.metrics, (long)run->engine->step, &damage, err);
-        result = run->metrics ? 0 : -1;
-        if (damage.lines > 0 && result == 0)
-            run_log(run, "warning: %s; %zu such line%s left out of the metrics (the file as it was: %s)",
-                    damage.first.text, damage.lines, damage.lines == 1 ? " is" : "s are", damage.kept);
-    }
-    return comm_agree(run->world, result, err);
+    return comm_agree(run->world, run_metrics_start(run, err), err);
 }
 
 /* A validation that the metrics lack was interrupted. Without metrics nothing shows that it was done. */
 static int find_validation(struct run *run, struct error *err)
 {
-    run->validation_due = run->resumed && run_validates_step(run) &&
-                          !(run->metrics && metrics_has_validation(run->metrics, (long)run->engine->step));
+    run->validation_due = run->resumed && run_validates_step(run) && !run_metrics_has_validation(run);
     return comm_broadcast(run->world, &run->validation_due, sizeof run->validation_due, 0, err);
 }
 

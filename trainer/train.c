@@ -124,23 +124,6 @@ static int run_validation(struct run *run, struct metrics_step *m, struct error 
     return run_data_validation(run, m, err);
 }
 
-/* A failure to write metrics, such as a full disk, is logged once and does not end the training. */
-static void write_metrics(struct run *run, const struct metrics_step *m)
-{
-    struct error err;
-
-    if (!run->metrics)
-        return;
-    if (metrics_displaced(run->metrics))
-        run_log(run, "the metrics %s were replaced or removed: does another job run in this directory?",
-                run->job->report.metrics);
-    if (metrics_write(run->metrics, m, &err) == 0)
-        return;
-    run_log(run, "no more metrics are written, training goes on: %s", err.text);
-    metrics_close(run->metrics);
-    run->metrics = NULL;
-}
-
 /* Ends the run after optimizer.most_skipped skipped steps in a row (count_in_a_row in step.c). */
 static int check_skipped(struct run *run, const struct step_result *result, struct error *err)
 {
@@ -194,7 +177,7 @@ static int one_step(struct run *run, struct error *err)
         run_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0 ||
         run_validation(run, &m, err) < 0)
         return -1;
-    write_metrics(run, &m);
+    run_metrics_step(run, &m);
     return check_skipped(run, &result, err) < 0 ? -1 : saver_step(run->saver, err);
 }
 
@@ -203,13 +186,12 @@ static int one_step(struct run *run, struct error *err)
 static int repeat_validation(struct run *run, struct error *err)
 {
     struct metrics_step m = {.step = (long)run->engine->step, .valid_order_loss = NAN};
-    struct error why;
 
     recorder_step((int64_t)m.step);
     if (run_validation(run, &m, err) < 0)
         return -1;
-    if (m.validated && run->metrics && metrics_add_validation(run->metrics, &m, &why) < 0)
-        run_log(run, "the metrics lack the validation at iteration %ld: %s", m.step, why.text);
+    if (m.validated)
+        run_metrics_validation(run, &m);
     run->started = clock_monotonic();
     return 0;
 }
@@ -276,7 +258,7 @@ int train(const struct job *job, struct comm *world, struct error *err)
         train_fail(world, err); /* before memory is freed that other ranks, or MPI, may still use */
         comm_fabric_abandon(run.engine ? run.engine->fabric : NULL, err);
     }
-    metrics_close(run.metrics);
+    run_metrics_stop(&run);
     run_data_finish(&run);
     saver_destroy(run.saver);
     run_claim_stop(&run, !started || run.all_saved);

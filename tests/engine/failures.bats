@@ -80,8 +80,106 @@ said() {
     run ranks 2 muster-train "$DIR/job.cfg" --set report.metrics=/dev/full --set checkpoint.dir="$DIR/ckpt"
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c 'no more metrics are written' <<<"$output")" -eq 1 ]
+    [ "$(grep -c 'metrics cannot be written' <<<"$output")" -eq 1 ]
     muster-ckpt verify "$DIR/ckpt"
+}
+
+# steps_of FILE: the steps of its lines
+steps_of() { sed 's/^{"step":\([0-9]*\),.*/\1/' "$1" | xargs; }
+
+# writer_fails CALL:N:HOW[+]: those calls of the process that writes the metrics
+writer_fails() {
+    SHIM=$BUILD/tests/crash/.libs/libshim.so
+    [ -e "$SHIM" ] || skip "the crash tests' shim is not built"
+    export LD_PRELOAD=$SHIM SHIM_PROGRAM=muster-report SHIM_ROOT=$DIR/metrics.jsonl SHIM_FAIL=$1 SHIM_GO=$DIR/go
+}
+
+@test "a resumed run whose metrics cannot be cut appends nothing to them, trains, and says which steps are missing" {
+    cd "$DIR"
+    ranks 1 muster-train job.cfg --set batch.steps=10 --set checkpoint.dir=ckpt --set checkpoint.every=5 >log
+    rm -r ckpt/step-00000010
+    cp metrics.jsonl before
+    (writer_fails ftruncate:1:EIO+ && ranks 2 muster-train job.cfg --set batch.steps=12 --set checkpoint.dir=ckpt >log)
+    cat log
+    [ "$(grep -c '^metrics cannot be written, which is tried again; training goes on: cannot cut metrics ' log)" -eq 1 ]
+    grep -q '^metrics of steps 6 to 12 may be missing: cannot cut metrics ' log
+    grep -q '^done at step 12' log
+    cmp before metrics.jsonl
+    ranks 1 muster-train job.cfg --set batch.steps=14 --set checkpoint.dir=ckpt >log
+    cat log
+    grep -q '^the metrics .*/metrics.jsonl lack steps 11 to 12$' log
+    [ "$(steps_of metrics.jsonl)" = "1 2 3 4 5 6 7 8 9 10 13 14" ]
+}
+
+# fill_disk [long]: a run whose metrics are on a full disk, which has room again after a while
+fill_disk() {
+    cd "$DIR"
+    unshare -m mount -t tmpfs none "$DIR" 2>/dev/null || skip "may not mount"
+    mkdir full
+    timeout 90 unshare -m bash -c 'mount -t tmpfs -o size=20m none full && head -c 20400k /dev/zero >full/other
+        timeout 60 muster-train job.cfg --set report.metrics=full/m --set batch.steps=1000000 \
+            --set report.log_every=1000 --set report.kill_file=stop --set optimizer.decay_steps=100 >log 3>&- &
+        until grep -q "^metrics cannot be written" log; do sleep 0.1; done
+        [ "$1" != long ] || until grep -q "^ iteration     6000/" log; do sleep 0.1; done # more than a MiB of lines
+        rm full/other
+        until grep -q "^metrics are written again" log; do sleep 0.1; done
+        [ "$1" != long ] || until grep -q "^metrics of steps" log; do sleep 0.1; done
+        touch stop
+        wait
+        mv full/m .' - "$1"
+    cat log
+}
+
+@test "metrics are written when the disk has room again" {
+    fill_disk
+    grep -q '^metrics cannot be written, which is tried again; training goes on: .*[Nn]o space ' log
+    [ "$(steps_of m)" = "$(seq "$(wc -l <m)" | xargs)" ]
+    [ "$(grep -c '^metrics of steps' log)" -eq 0 ]
+}
+
+# bats test_tags=more
+@test "of the metrics of a long time without room, a MiB is kept, and the steps that are missing are said" {
+    fill_disk long
+    read -r first last <<<"$(sed -n 's/^metrics of steps \([0-9]*\) to \([0-9]*\) are missing: .*[Nn]o space .*/\1 \2/p' log)"
+    [ "$(steps_of m)" = "$(echo $(seq $((first - 1))) $(seq $((last + 1)) $((last - first + 1 + $(wc -l <m)))))" ]
+}
+
+@test "a process that writes metrics and is killed is started again, and each step is in the file once" {
+    cd "$DIR"
+    muster-train job.cfg --set batch.steps=1500 --set optimizer.decay_steps=100 >log 3>&- &
+    eventually 30 steps_done 100
+    pkill -KILL -f "^[^ ]*muster-report --write=[^ ]* $DIR/metrics.jsonl"
+    wait $!
+    cat log
+    grep -q '^metrics cannot be written.*muster-report --write has ended' log
+    [ "$(steps_of metrics.jsonl)" = "$(seq 1500 | xargs)" ]
+}
+
+@test "of two runs that share their metrics, the later one writes NAME.JOBID while the other lives" {
+    cd "$DIR"
+    muster-train job.cfg --set batch.steps=1000000 --set optimizer.decay_steps=100 --set report.kill_file=stop >first 3>&- &
+    eventually 30 steps_done 5
+    SLURM_JOB_ID=4711 muster-train job.cfg --set batch.steps=20 >log
+    cat log
+    touch stop
+    wait $! || [ $? -eq 78 ] # without checkpoint.dir
+    grep -q "^another run has the metrics $DIR/metrics.jsonl: those of this run are in $DIR/metrics.jsonl.4711$" log
+    [ "$(steps_of metrics.jsonl.4711)" = "$(seq 20 | xargs)" ]
+    [ "$(steps_of metrics.jsonl)" = "$(seq "$(wc -l <metrics.jsonl)" | xargs)" ]
+    [ ! -e metrics.jsonl.old ]
+    [ "$(grep -c 'metrics' first)" -eq 0 ]
+}
+
+@test "a run whose metrics never answer trains and ends, and says so" {
+    cd "$DIR"
+    (writer_fails open:1:WAIT && muster-train job.cfg --set checkpoint.dir=ckpt >log)
+    cat log
+    grep -q "^the metrics .*/metrics.jsonl do not answer yet: training does not wait for them$" log
+    grep -q '^metrics may lack steps up to this checkpoint: the file does not answer$' log
+    grep -q '^done at step 50$' log
+    grep -q '^metrics of steps 1 to 50 may be missing: the file does not answer$' log
+    touch go
+    eventually 10 eval '[ "$(wc -l <metrics.jsonl)" -eq 50 ]'
 }
 
 @test "damaged lines of the metrics are said once, at one restart; the others are kept, and the run trains" {
@@ -122,7 +220,7 @@ said() {
     muster-train "$DIR/job.cfg" --set batch.steps=6 --set report.metrics=/dev/stdout | tee "$DIR/log"
     [ "$(grep -c '^{"step":' "$DIR/log")" -eq 6 ]
     muster-train "$DIR/job.cfg" --set batch.steps=6 --set report.metrics=/dev/null >"$DIR/log"
-    [ "$(grep -c 'no more metrics' "$DIR/log")" -eq 0 ]
+    [ "$(grep -c 'metrics' "$DIR/log")" -eq 0 ]
 }
 
 @test "a checkpoint directory that cannot be created is refused before the first step" {
@@ -187,8 +285,8 @@ said() {
     echo "$output"
     [ "$status" -eq 74 ]
     [[ $output == *"checkpoint of step 50 failed: "*": File too large; training goes on"* ]]
-    [[ $output == *"no more metrics are written, training goes on: "* ]]
-    [[ ${lines[-1]} == "muster-train: checkpoint of step 100 failed: "*": File too large" ]]
+    [[ $output == *"metrics cannot be written, which is tried again; training goes on: "*": File too large"* ]]
+    [[ ${lines[-2]} == "muster-train: checkpoint of step 100 failed: "*": File too large" ]]
 }
 
 @test "a run that starts from scratch keeps the metrics of the previous run" {

@@ -100,16 +100,6 @@ blocked() {
     SHIM_ROOT=$(realpath stuck)
 }
 
-@test "a rank that blocks while opening the metrics is named with that operation" {
-    blocked 0 open
-    four_ranks --set report.metrics="$DIR/stuck/metrics.jsonl"
-    eventually 30 reported stuck
-    mv stuck/hang-* .
-    named "rank 0 on * is 1 collective behind, last entered *; it has been opening the metrics for *"
-    eventually 15 all_ended
-    ended_with 76
-}
-
 @test "a rank that blocks while opening its data is named with that operation" {
     blocked 2 look
     mv train.* stuck

@@ -6,6 +6,8 @@
 
 #include <limits.h>
 #include <math.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/unit/test_files.h"
@@ -73,6 +75,98 @@ static inline size_t format_run(char *buf, const struct metrics_step *steps, siz
     for (size_t i = 0; i < count; i++)
         used += metrics_format(buf + used, &steps[i]);
     return used;
+}
+
+/* ---- a process that writes metrics, as muster-report --write does, and rank 0's end of its socket ---- */
+
+struct test_writer {
+    pid_t pid;
+    FILE *socket;
+    char answer[2048]; /* the last one */
+    char said[8192];   /* all its lines for the log */
+};
+
+static inline struct test_writer serve_run(const struct metrics_run *run, uid_t user)
+{
+    struct test_writer w = {0};
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    w.pid = fork();
+    assert_true(w.pid >= 0);
+    if (w.pid == 0) {
+        dup2(ends[1], 3); /* as in a program that was started, no other file is open */
+        closefrom(4);
+        if (user && setuid(user) < 0)
+            _exit(1);
+        metrics_serve(run, 3);
+        _exit(0);
+    }
+    close(ends[1]);
+    w.socket = fdopen(ends[0], "r+");
+    assert_non_null(w.socket);
+    return w;
+}
+
+/* The next answer that is not for the log, without its newline; "" at the end. */
+static inline const char *next_answer(struct test_writer *w)
+{
+    while (fgets(w->answer, sizeof w->answer, w->socket) && w->answer[0] == ' ')
+        strcpy(w->said + strlen(w->said), w->answer + 1);
+    if (feof(w->socket))
+        w->answer[0] = '\0';
+    w->answer[strcspn(w->answer, "\n")] = '\0';
+    return w->answer;
+}
+
+static inline void send_text(struct test_writer *w, const char *text)
+{
+    assert_int_equal(send(fileno(w->socket), text, strlen(text), MSG_NOSIGNAL), strlen(text));
+}
+
+static inline void send_step(struct test_writer *w, const struct metrics_step *step)
+{
+    char line[METRICS_LINE_SIZE];
+
+    metrics_format(line, step);
+    send_text(w, line);
+}
+
+static inline void write_step(struct test_writer *w, const struct metrics_step *step)
+{
+    send_step(w, step);
+    assert_string_equal(next_answer(w), "+");
+}
+
+/* The run has ended; it gets the remaining answers. */
+static inline void end_writer(struct test_writer *w)
+{
+    int status;
+
+    shutdown(fileno(w->socket), SHUT_WR);
+    while (*next_answer(w))
+        ;
+    fclose(w->socket);
+    assert_int_equal(waitpid(w->pid, &status, 0), w->pid);
+    assert_int_equal(status, 0);
+}
+
+/* A run that resumes after that step (-1: a new one), when it has opened `path`. */
+static inline struct test_writer open_writer(const char *path, long after)
+{
+    struct test_writer w = serve_run(&(struct metrics_run){path, "77", 1, after}, 0);
+
+    assert_int_equal(*next_answer(&w), 'o');
+    return w;
+}
+
+/* Resumes, writes nothing and ends. */
+static inline struct test_writer cut_steps(const char *path, long after)
+{
+    struct test_writer w = open_writer(path, after);
+
+    end_writer(&w);
+    return w;
 }
 
 #endif

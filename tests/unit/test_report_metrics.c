@@ -171,17 +171,18 @@ static struct metrics_step *read_steps(size_t expected)
 
 static void writer_makes_a_file_that_reads_back(void **state)
 {
-    struct metrics_writer *writer = metrics_open(test_file, 0, &damage, NULL);
+    struct test_writer writer = open_writer(test_file, -1);
     struct metrics_step *steps;
 
-    assert_non_null(writer);
     for (long step = 1; step <= 1000; step++) {
         struct metrics_step s = make_step(step, 4);
 
-        assert_int_equal(metrics_write(writer, &s, NULL), 0);
+        write_step(&writer, &s);
     }
-    assert_int_equal(metrics_sync(writer, NULL), 0);
-    metrics_close(writer);
+    send_text(&writer, "s\n");
+    assert_string_equal(next_answer(&writer), "+");
+    end_writer(&writer);
+    assert_string_equal(writer.said, "");
     steps = read_steps(1000);
     assert_int_equal(steps[999].step, 1000);
     assert_same_bits(steps[6].loss, make_step(7, 4).loss);
@@ -239,13 +240,16 @@ static void check_resume(const struct metrics_step *run, long resume, size_t tor
     char text[8 * METRICS_LINE_SIZE];
     long kept = torn && resume == 6 ? 5 : resume;
     struct metrics_step next = make_step(resume + 1, 2), *steps;
-    struct metrics_writer *writer;
+    struct test_writer writer;
+    struct stat before, after;
 
     write_file(test_file, text, format_run(text, run, 6) - torn);
-    writer = metrics_open(test_file, resume, &damage, NULL);
-    assert_non_null(writer);
-    assert_int_equal(metrics_write(writer, &next, NULL), 0);
-    metrics_close(writer);
+    assert_int_equal(stat(test_file, &before), 0);
+    writer = open_writer(test_file, resume);
+    write_step(&writer, &next);
+    end_writer(&writer);
+    assert_int_equal(stat(test_file, &after), 0);
+    assert_int_equal(after.st_ino, before.st_ino); /* cut in place */
     steps = read_steps((size_t)kept + 1);
     for (long i = 0; i < kept; i++)
         assert_int_equal(steps[i].step, i + 1);
@@ -265,62 +269,126 @@ static void resume_drops_what_will_be_done_again(void **state)
     free(run);
 }
 
-static void resume_replaces_the_file_behind_a_link_and_keeps_its_mode(void **state)
+/* Behind a link, with another hard link, in a group of its own, and where its directory is not writable. */
+static void resume_cuts_the_file_and_changes_nothing_else(void **state)
 {
     const double losses[] = {3.5, NAN};
-    char text[4 * METRICS_LINE_SIZE], link[128], *now;
+    char text[4 * METRICS_LINE_SIZE], link_to[128], other[128], *now;
     struct metrics_step *run = make_run(3, 3, 4);
+    bool root = geteuid() == 0;
     struct stat before, after;
+    struct test_writer writer;
 
     run[1].sets = 2; /* lines are kept with all that they have */
     run[1].set_losses = losses;
     write_file(test_file, text, format_run(text, run, 3));
+    snprintf(link_to, sizeof link_to, "%s/link", test_dir);
+    snprintf(other, sizeof other, "%s/other", test_dir);
+    assert_int_equal(symlink(test_file, link_to), 0);
+    assert_int_equal(link(test_file, other), 0);
     assert_int_equal(chmod(test_file, 0640), 0);
+    assert_int_equal(root ? chown(test_file, 65534, 4711) : 0, 0);
+    assert_int_equal(chmod(test_dir, 0555), 0);
     assert_int_equal(stat(test_file, &before), 0);
-    snprintf(link, sizeof link, "%s/link", test_dir);
-    assert_int_equal(symlink(test_file, link), 0);
 
-    metrics_close(metrics_open(link, 2, &damage, NULL));
+    writer = serve_run(&(struct metrics_run){link_to, "77", 1, 2}, root ? 65534 : 0);
+    assert_string_equal(next_answer(&writer), "o2 0");
+    end_writer(&writer);
+    assert_int_equal(chmod(test_dir, 0755), 0);
     now = read_file(test_file, NULL);
     assert_int_equal(strlen(now), format_run(text, run, 2));
     assert_memory_equal(now, text, strlen(now));
     assert_int_equal(stat(test_file, &after), 0);
     assert_int_equal(after.st_mode, before.st_mode);
-    assert_int_not_equal(after.st_ino, before.st_ino); /* renamed over, not written in place */
-    assert_int_equal(lstat(link, &after), 0);
+    assert_int_equal(after.st_uid, before.st_uid);
+    assert_int_equal(after.st_gid, before.st_gid);
+    assert_int_equal(after.st_ino, before.st_ino);
+    assert_int_equal(after.st_nlink, 2);
+    assert_int_equal(lstat(link_to, &after), 0);
     assert_true(S_ISLNK(after.st_mode));
-    assert_int_equal(unlink(link), 0);
+    assert_int_equal(unlink(link_to), 0);
+    assert_int_equal(unlink(other), 0);
     free(now);
     free(run);
 }
 
-static void resume_with_nothing_to_drop_leaves_the_file_alone(void **state)
+/* Steps 1, 2, 5, 3: as two writers may have left them. */
+static void lines_between_those_that_go_are_kept(void **state)
 {
     char text[4 * METRICS_LINE_SIZE];
-    struct metrics_step *run = make_run(3, 3, 4);
+    struct metrics_step run[] = {make_step(1, 4), make_step(2, 4), make_step(5, 4), make_step(3, 4)}, *steps;
     struct stat before, after;
+    struct test_writer writer;
+
+    write_file(test_file, text, format_run(text, run, 4));
+    assert_int_equal(chmod(test_file, 0604), 0);
+    assert_int_equal(geteuid() == 0 ? chown(test_file, 65534, 4711) : 0, 0);
+    assert_int_equal(stat(test_file, &before), 0);
+    writer = open_writer(test_file, 3);
+    run[2] = make_step(4, 2);
+    write_step(&writer, &run[2]);
+    end_writer(&writer);
+    assert_int_equal(stat(test_file, &after), 0);
+    assert_int_equal(after.st_mode, before.st_mode);
+    assert_int_equal(after.st_uid, before.st_uid);
+    assert_int_equal(after.st_gid, before.st_gid);
+    steps = read_steps(4);
+    for (long i = 0; i < 4; i++)
+        assert_int_equal(steps[i].step, i + 1);
+    free(steps);
+}
+
+static void resume_says_which_steps_are_missing(void **state)
+{
+    char text[4 * METRICS_LINE_SIZE], expected[256];
+    struct metrics_step run[] = {make_step(1, 4), make_step(2, 4), make_step(5, 4)};
+
+    write_file(test_file, text, format_run(text, run, 2));
+    snprintf(expected, sizeof expected, "the metrics %s lack steps 3 to 6\n", test_file);
+    assert_string_equal(cut_steps(test_file, 6).said, expected);
+    write_file(test_file, text, format_run(text, run, 3));
+    snprintf(expected, sizeof expected, "the metrics %s lack steps 3 to 4, and more\n", test_file);
+    assert_string_equal(cut_steps(test_file, 6).said, expected);
+    assert_string_equal(cut_steps(test_file, 2).said, "");
+}
+
+/* By a run that resumes at a step whose validation was interrupted. */
+static void a_validation_is_added_to_the_last_line_alone(void **state)
+{
+    char text[4 * METRICS_LINE_SIZE];
+    struct metrics_step *run = make_run(3, 3, 4), *steps;
+    struct test_writer writer;
 
     write_file(test_file, text, format_run(text, run, 3));
-    assert_int_equal(stat(test_file, &before), 0);
-    metrics_close(metrics_open(test_file, 3, &damage, NULL));
-    assert_int_equal(stat(test_file, &after), 0);
-    assert_int_equal(before.st_ino, after.st_ino);
-    assert_int_equal(before.st_size, after.st_size);
+    writer = open_writer(test_file, 2);
+    send_text(&writer, "v2 ,\"valid_loss\":3.25}\n");
+    assert_string_equal(next_answer(&writer), "+");
+    send_text(&writer, "v2 ,\"valid_loss\":9}\n"); /* it has one */
+    assert_string_equal(next_answer(&writer), "+");
+    write_step(&writer, &run[2]);
+    end_writer(&writer);
+    steps = read_steps(3);
+    assert_true(steps[1].validated && !steps[0].validated && !steps[2].validated);
+    assert_same_bits(steps[1].valid_loss, 3.25);
+    free(steps);
+    writer = open_writer(test_file, 2);
+    assert_string_equal(writer.answer, "o2 1");
+    end_writer(&writer);
     free(run);
 }
 
-static void expect_kept(const char *text, size_t length)
+static void expect_kept(const struct test_writer *writer, const char *text, size_t length)
 {
-    char expected[160], *kept;
+    char path[128], *kept;
     size_t bytes;
 
-    snprintf(expected, sizeof expected, "%s.damaged", test_file);
-    assert_string_equal(damage.kept, expected);
-    kept = read_file(damage.kept, &bytes);
+    snprintf(path, sizeof path, "%s.damaged", test_file);
+    assert_non_null(strstr(writer->said, path));
+    kept = read_file(path, &bytes);
     assert_int_equal(bytes, length);
     assert_memory_equal(kept, text, length);
     free(kept);
-    assert_int_equal(unlink(damage.kept), 0);
+    assert_int_equal(unlink(path), 0);
 }
 
 static const struct {
@@ -345,6 +413,7 @@ static void a_damaged_line_costs_no_other(void **state)
 {
     struct metrics_step *run = make_run(4, 4, 4), *steps;
     char text[8 * METRICS_LINE_SIZE], rest[8 * METRICS_LINE_SIZE];
+    struct test_writer writer;
 
     for (size_t i = 0; i < sizeof damaged_lines / sizeof *damaged_lines; i++)
         for (size_t before = 0; before <= 4; before++) {
@@ -354,9 +423,10 @@ static void a_damaged_line_costs_no_other(void **state)
             memcpy(text + used, damaged_lines[i].text, length);
             memcpy(text + used + length, rest + used, whole - used);
             write_file(test_file, text, whole + length);
-            metrics_close(metrics_open(test_file, 3, &damage, NULL));
-            assert_true(damage.lines == (text[used] == '\n' ? 3 : 1));
-            expect_kept(text, whole + length);
+            writer = cut_steps(test_file, 3);
+            assert_non_null(
+                strstr(writer.said, text[used] == '\n' ? "; 3 such lines are left out" : "; 1 such line is"));
+            expect_kept(&writer, text, whole + length);
             steps = read_steps(3);
             assert_int_equal(damage.lines, 0);
             assert_int_equal(steps[2].step, 3);
@@ -369,11 +439,12 @@ static void a_damaged_line_costs_no_other(void **state)
 static void what_is_left_out_is_kept_beside_the_file(void **state)
 {
     static const char text[] = "a diary\nof mine\n";
+    struct test_writer writer;
 
     write_file(test_file, text, strlen(text));
-    metrics_close(metrics_open(test_file, 1, &damage, NULL));
-    assert_non_null(strstr(damage.first.text, "metrics.jsonl:1: "));
-    expect_kept(text, strlen(text));
+    writer = cut_steps(test_file, 1);
+    assert_non_null(strstr(writer.said, "metrics.jsonl:1: "));
+    expect_kept(&writer, text, strlen(text));
     free(read_steps(0));
 }
 
@@ -383,7 +454,7 @@ static void a_last_line_without_its_newline_is_kept(void **state)
     struct metrics_step *run = make_run(3, 3, 4);
 
     write_file(test_file, text, format_run(text, run, 3) - 1);
-    metrics_close(metrics_open(test_file, 3, &damage, NULL));
+    cut_steps(test_file, 3);
     free(read_steps(3));
     free(run);
 }
@@ -395,7 +466,7 @@ static void a_later_releases_keys_are_kept(void **state)
     char *now;
 
     write_file(test_file, text, length);
-    metrics_close(metrics_open(test_file, 1, &damage, NULL));
+    cut_steps(test_file, 1);
     now = read_file(test_file, NULL);
     assert_string_equal(now, text);
     free(now);
@@ -405,11 +476,12 @@ static void a_later_releases_keys_are_kept(void **state)
 
 static void expect_refused(const char *path, const char *says)
 {
-    struct error err = {0};
+    struct test_writer writer = serve_run(&(struct metrics_run){path, "77", 1, -1}, 0);
+    char expected[256];
 
-    assert_null(metrics_open(path, 0, &damage, &err));
-    if (err.code != CODE_CONFIG || !strstr(err.text, says))
-        fail_msg("%s: %d, \"%s\" should say \"%s\"", path, err.code, err.text, says);
+    snprintf(expected, sizeof expected, "xmetrics %s: %s", path, says);
+    assert_string_equal(next_answer(&writer), expected);
+    end_writer(&writer);
 }
 
 static void what_is_no_file_is_refused_at_once(void **state)
@@ -430,110 +502,216 @@ static void what_is_no_file_is_refused_at_once(void **state)
 static void a_fifo_with_a_reader_gets_the_lines(void **state)
 {
     struct metrics_step step = make_step(1, 4);
-    struct metrics_writer *writer;
+    struct test_writer writer;
     char line[METRICS_LINE_SIZE], got[METRICS_LINE_SIZE] = "";
-    struct error err = {0};
     int fd;
 
-    signal(SIGPIPE, SIG_IGN); /* as in muster-train */
     assert_int_equal(mkfifo(test_file, 0600), 0);
     fd = open(test_file, O_RDONLY | O_NONBLOCK);
-    writer = metrics_open(test_file, 0, &damage, NULL);
-    assert_non_null(writer);
-    assert_int_equal(metrics_write(writer, &step, NULL), 0);
+    writer = open_writer(test_file, -1);
+    write_step(&writer, &step);
     assert_int_equal(read(fd, got, sizeof got - 1), metrics_format(line, &step));
     assert_string_equal(got, line);
-    assert_int_equal(metrics_sync(writer, NULL), 0);
+    send_text(&writer, "s\n");
+    assert_string_equal(next_answer(&writer), "+");
     close(fd);
-    assert_int_equal(metrics_write(writer, &step, &err), -1);
-    assert_non_null(strstr(err.text, "Broken pipe"));
-    metrics_close(writer);
+    send_step(&writer, &step);
+    assert_non_null(strstr(next_answer(&writer), "Broken pipe"));
+    end_writer(&writer);
 }
 
 /* A full disk, played by the limit on a file's size: the kernel writes what fits and refuses the rest. */
-static void a_line_cut_short_is_taken_back(void **state)
+static void a_line_cut_short_is_taken_back_and_written_when_there_is_room(void **state)
 {
-    struct metrics_writer *writer = metrics_open(test_file, 0, &damage, NULL);
-    struct metrics_step step = make_step(1, 4);
+    struct test_writer writer = open_writer(test_file, -1);
+    struct metrics_step run[] = {make_step(1, 4), make_step(2, 4), make_step(3, 4)};
     struct rlimit before, limit;
-    struct error err = {0};
 
-    assert_non_null(writer);
-    assert_int_equal(metrics_write(writer, &step, NULL), 0);
-    signal(SIGXFSZ, SIG_IGN);
+    write_step(&writer, &run[0]);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     limit = before;
     limit.rlim_cur = strlen(LINE) + 100;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    step = make_step(2, 4);
-    assert_int_equal(metrics_write(writer, &step, &err), -1);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(err.code, CODE_IO);
-    assert_non_null(strstr(err.text, "step 2"));
+    assert_int_equal(prlimit(writer.pid, RLIMIT_FSIZE, &limit, NULL), 0);
+    send_step(&writer, &run[1]);
+    send_step(&writer, &run[2]);
+    assert_non_null(strstr(next_answer(&writer), "!cannot write metrics "));
     free(read_steps(1));
-    assert_int_equal(metrics_write(writer, &step, NULL), 0); /* there is room again */
-    metrics_close(writer);
-    free(read_steps(2));
+    assert_int_equal(prlimit(writer.pid, RLIMIT_FSIZE, &before, NULL), 0);
+    end_writer(&writer); /* it tries again then, and not only after some seconds */
+    free(read_steps(3));
 }
 
-/* A file system that does not answer, played by a pipe that is full: nobody waits for long, and no line is lost. */
-static void a_file_that_does_not_answer_is_not_waited_for(void **state)
+/* Where the steps after the checkpoint cannot be cut off, they would be there twice. */
+static void nothing_is_appended_before_the_file_was_cut(void **state)
 {
-    enum { LINES = 300 };
-    struct metrics_writer *writer;
-    struct error err;
+    struct metrics_step run[] = {make_step(1, 4), make_step(4, 4), make_step(2, 4)};
+    char text[4 * METRICS_LINE_SIZE], beside[128];
+    size_t length = format_run(text, run, 3), now;
+    struct test_writer writer;
+
+    write_file(test_file, text, length);
+    snprintf(beside, sizeof beside, "%s.tmp", test_file);
+    assert_int_equal(mkdir(beside, 0755), 0); /* where the copy should be */
+    writer = serve_run(&(struct metrics_run){test_file, "77", 1, 2}, 0);
+    assert_non_null(strstr(next_answer(&writer), "!cannot create "));
+    run[2] = make_step(3, 4);
+    send_step(&writer, &run[2]);
+    free(read_file(test_file, &now));
+    assert_int_equal(now, length);
+    assert_int_equal(rmdir(beside), 0);
+    end_writer(&writer);
+    free(read_steps(3));
+}
+
+/* A file system that does not answer, played by a pipe that is full: no line is lost. */
+static void lines_wait_for_a_file_that_does_not_answer(void **state)
+{
+    enum { LINES = 40, SETS = 100 };
+    double losses[SETS];
+    struct test_writer writer;
     int fd, lines = 0;
     char text[4096];
 
     assert_int_equal(mkfifo(test_file, 0600), 0);
     fd = open(test_file, O_RDWR | O_NONBLOCK);
-    writer = metrics_open(test_file, 0, &damage, NULL);
-    assert_non_null(writer);
-    for (int i = 1; i <= LINES; i++) {
+    writer = open_writer(test_file, -1);
+    for (int i = 0; i < SETS; i++)
+        losses[i] = 1.0 / 3.0 + i;
+    for (int i = 1; i <= LINES; i++) { /* more bytes than a pipe takes */
         struct metrics_step step = make_step(i, 4);
 
-        assert_int_equal(metrics_write(writer, &step, &err), 0);
+        step.sets = SETS;
+        step.set_losses = losses;
+        send_step(&writer, &step);
     }
-    assert_int_equal(metrics_sync(writer, &err), -1);
-    assert_non_null(strstr(err.text, "does not answer"));
     while (lines < LINES) {
         ssize_t got = read(fd, text, sizeof text);
 
         for (ssize_t i = 0; i < got; i++)
             lines += text[i] == '\n';
     }
-    assert_int_equal(metrics_sync(writer, &err), 0);
-    metrics_close(writer);
+    end_writer(&writer);
     close(fd);
 }
 
-static void another_file_of_the_name_is_seen_once(void **state)
+/* ---- whose file it is -------------------------------------------------------------------------------------------- */
+
+static void another_live_run_writes_beside_the_file(void **state)
 {
     struct metrics_step step = make_step(1, 4);
-    struct metrics_writer *first, *second;
+    struct test_writer first = open_writer(test_file, -1), second;
+    char other[128], expected[512];
 
-    first = metrics_open(test_file, 0, &damage, NULL);
-    assert_int_equal(metrics_write(first, &step, NULL), 0);
-    second =
-        metrics_open(test_file, 0, &damage, NULL); /* the same job again: it takes back what the first has written */
-    assert_non_null(second);
-    assert_true(metrics_displaced(first));
-    assert_false(metrics_displaced(first));
-    assert_false(metrics_displaced(second));
-    metrics_close(first);
-    metrics_close(second);
-    second = metrics_open("/dev/null", 0, &damage, NULL);
-    assert_false(metrics_displaced(second));
-    metrics_close(second);
+    write_step(&first, &step);
+    snprintf(other, sizeof other, "%s.78", test_file);
+    snprintf(expected, sizeof expected, "another run has the metrics %s: those of this run are in %s\n", test_file,
+             other);
+    for (int resumed = 0; resumed < 2; resumed++) { /* it goes on there, also when the first has ended */
+        struct metrics_step next = make_step(resumed + 1, 2);
+
+        second = serve_run(&(struct metrics_run){test_file, "78", 2, resumed ? 1 : -1}, 0);
+        assert_string_equal(next_answer(&second), resumed ? "o1 0" : "o0 0");
+        assert_string_equal(second.said, expected);
+        write_step(&second, &next);
+        end_writer(&second);
+        if (resumed == 0)
+            end_writer(&first);
+    }
+    assert_string_equal(first.said, "");
+    free(read_steps(1));
+    strcpy(test_file, other);
+    free(read_steps(2));
+    assert_int_equal(unlink(other), 0);
+    *strrchr(test_file, '.') = '\0';
 }
 
-static void a_missing_directory_is_an_io_error(void **state)
+static void a_resumed_run_waits_for_its_earlier_writer(void **state)
 {
-    struct error err = {0};
+    struct metrics_step run[] = {make_step(1, 4), make_step(2, 4)};
+    struct test_writer first = open_writer(test_file, -1), second;
 
-    assert_null(metrics_open("/nonexistent/metrics.jsonl", 0, &damage, &err));
-    assert_int_equal(err.code, CODE_IO);
-    metrics_close(NULL);
+    write_step(&first, &run[0]);
+    second = serve_run(&(struct metrics_run){test_file, "78", 1, 1}, 0); /* of another job, on the same checkpoints */
+    sleep(2);
+    end_writer(&first);
+    assert_string_equal(next_answer(&second), "o1 0");
+    write_step(&second, &run[1]);
+    end_writer(&second);
+    assert_string_equal(second.said, "");
+    free(read_steps(2));
+}
+
+static void a_new_run_keeps_the_lines_of_an_earlier_one(void **state)
+{
+    char old[128], link_to[128];
+    struct metrics_step step = make_step(1, 4);
+    struct test_writer writer = open_writer(test_file, -1);
+
+    write_step(&writer, &step);
+    end_writer(&writer);
+    snprintf(old, sizeof old, "%s.old", test_file);
+    snprintf(link_to, sizeof link_to, "%s/link", test_dir);
+    assert_int_equal(symlink(test_file, link_to), 0);
+    writer = cut_steps(link_to, -1);
+    assert_non_null(strstr(writer.said, "the metrics of an earlier run are now "));
+    free(read_steps(0));
+    assert_int_equal(rename(old, test_file), 0);
+    free(read_steps(1));
+    assert_int_equal(chmod(test_dir, 0555), 0);
+    assert_int_equal(geteuid() == 0 ? chown(test_file, 65534, 65534) : 0, 0);
+    writer = serve_run(&(struct metrics_run){test_file, "77", 1, -1}, geteuid() == 0 ? 65534 : 0);
+    assert_non_null(strstr(next_answer(&writer), "!cannot keep the metrics of an earlier run as "));
+    end_writer(&writer);
+    assert_int_equal(chmod(test_dir, 0755), 0);
+    free(read_steps(1));
+    assert_int_equal(unlink(link_to), 0);
+}
+
+static void another_file_of_the_name_is_said_once(void **state)
+{
+    struct metrics_step step = make_step(1, 4);
+    struct test_writer writer = open_writer(test_file, -1);
+    char *said;
+
+    assert_int_equal(unlink(test_file), 0);
+    write_step(&writer, &step);
+    said = strstr(writer.said, " were replaced or removed: does another job run in this directory?");
+    assert_non_null(said);
+    write_step(&writer, &step);
+    assert_null(strstr(strchr(said, '\n'), "replaced"));
+    end_writer(&writer);
+}
+
+/* Another user's link in a directory like /tmp leads to nothing, whatever the kernel's fs.protected_symlinks is. */
+static void another_users_link_in_a_shared_directory_is_not_followed(void **state)
+{
+    static const char text[] = "a diary\n";
+    struct test_writer writer;
+    char mine[128], *now;
+
+    if (geteuid() != 0)
+        skip(); /* it needs two users */
+    snprintf(mine, sizeof mine, "%s/mine", test_dir);
+    write_file(mine, text, strlen(text));
+    assert_int_equal(chmod(test_dir, 01777), 0);
+    assert_int_equal(symlink(mine, test_file), 0);
+    assert_int_equal(lchown(test_file, 65534, 65534), 0);
+    writer = serve_run(&(struct metrics_run){test_file, "77", 1, -1}, 0);
+    assert_non_null(strstr(next_answer(&writer), ": another user's link, in a directory that all may write to"));
+    end_writer(&writer);
+    now = read_file(mine, NULL);
+    assert_string_equal(now, text);
+    free(now);
+    assert_int_equal(unlink(mine), 0);
+}
+
+static void a_missing_directory_is_tried_again(void **state)
+{
+    struct test_writer writer = serve_run(&(struct metrics_run){"/nonexistent/metrics.jsonl", "77", 1, -1}, 0);
+
+    assert_string_equal(next_answer(&writer),
+                        "!cannot open metrics /nonexistent/metrics.jsonl: No such file or directory");
+    end_writer(&writer);
 }
 
 #define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
@@ -569,18 +747,25 @@ int main(void)
         WITH_DIR(errors_name_file_and_line),
         WITH_DIR(reader_leaves_out_a_torn_last_line),
         WITH_DIR(resume_drops_what_will_be_done_again),
-        WITH_DIR(resume_replaces_the_file_behind_a_link_and_keeps_its_mode),
-        WITH_DIR(resume_with_nothing_to_drop_leaves_the_file_alone),
+        cmocka_unit_test_setup_teardown(resume_cuts_the_file_and_changes_nothing_else, make_dir, remove_dir),
+        WITH_DIR(lines_between_those_that_go_are_kept),
+        WITH_DIR(resume_says_which_steps_are_missing),
+        WITH_DIR(a_validation_is_added_to_the_last_line_alone),
         WITH_DIR(a_damaged_line_costs_no_other),
         WITH_DIR(what_is_left_out_is_kept_beside_the_file),
         WITH_DIR(a_last_line_without_its_newline_is_kept),
         WITH_DIR(a_later_releases_keys_are_kept),
         WITH_DIR(what_is_no_file_is_refused_at_once),
         WITH_DIR(a_fifo_with_a_reader_gets_the_lines),
-        WITH_DIR(a_line_cut_short_is_taken_back),
-        cmocka_unit_test_setup_teardown(a_file_that_does_not_answer_is_not_waited_for, make_dir, remove_dir),
-        WITH_DIR(another_file_of_the_name_is_seen_once),
-        cmocka_unit_test(a_missing_directory_is_an_io_error),
+        WITH_DIR(a_line_cut_short_is_taken_back_and_written_when_there_is_room),
+        cmocka_unit_test_setup_teardown(nothing_is_appended_before_the_file_was_cut, make_dir, remove_dir),
+        WITH_DIR(lines_wait_for_a_file_that_does_not_answer),
+        WITH_DIR(another_live_run_writes_beside_the_file),
+        WITH_DIR(a_resumed_run_waits_for_its_earlier_writer),
+        WITH_DIR(a_new_run_keeps_the_lines_of_an_earlier_one),
+        WITH_DIR(another_file_of_the_name_is_said_once),
+        cmocka_unit_test_setup_teardown(another_users_link_in_a_shared_directory_is_not_followed, make_dir, remove_dir),
+        cmocka_unit_test(a_missing_directory_is_tried_again),
         cmocka_unit_test(other_conventions_are_kept),
     };
 

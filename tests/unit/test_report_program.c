@@ -5,8 +5,6 @@
 #include <signal.h>
 #include <time.h>
 
-static struct metrics_damage damage;
-
 /* Runs `muster-report ARGUMENTS`, FILE standing for the metrics file. */
 static void expect(int code, const char *arguments, const char *expected)
 {
@@ -118,15 +116,15 @@ static pid_t start_writer(void)
     if (child)
         return child;
     for (int job = 0; job < 2; job++) {
-        struct metrics_writer *writer = metrics_open(test_file, job ? 20 : 0, &damage, NULL);
+        struct test_writer writer = open_writer(test_file, job ? 20 : -1);
 
-        for (long step = job ? 21 : 1; writer && step <= (job ? 40 : 30); step++) {
+        for (long step = job ? 21 : 1; step <= (job ? 40 : 30); step++) {
             struct metrics_step s = make_step(step, job ? 2 : 4);
 
-            metrics_write(writer, &s, NULL);
+            write_step(&writer, &s);
             nanosleep(&pause, NULL);
         }
-        metrics_close(writer);
+        end_writer(&writer);
     }
     _exit(0);
 }
@@ -220,6 +218,30 @@ static void follow_reads_a_replaced_file_again_and_tells_changes_once(void **sta
     assert_int_equal(unlink(beside), 0);
 }
 
+/* A job resumes at step 100 and is fast: when follow looks again, the file is as long as before. */
+static void follow_notices_lines_that_took_the_place_of_others(void **state)
+{
+    static char text[200 * METRICS_LINE_SIZE];
+    size_t kept = format_steps(text, 1, 100, 4), length = kept + format_steps(text + kept, 101, 130, 4);
+    char path[128], *shown;
+
+    write_file(test_file, text, length);
+    snprintf(path, sizeof path, "%s.out", test_file);
+    expect(
+        0,
+        "follow FILE --steps 140 --interval 0 >FILE.out 2>&1 & until grep -q '130/140' FILE.out; do sleep 0.05; done",
+        "");
+    assert_int_equal(truncate(test_file, (off_t)kept), 0);
+    length = format_steps(text, 101, 140, 2);
+    append_file(test_file, text, length);
+    expect(0, "--version >/dev/null; until grep -q '140/140' FILE.out; do sleep 0.05; done", "");
+    shown = read_file(path, NULL);
+    assert_non_null(strstr(shown, "resumed at step 101 on 2 ranks (was 4)\n"));
+    assert_null(strstr(shown, "left out"));
+    free(shown);
+    assert_int_equal(unlink(path), 0);
+}
+
 #define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
 int main(void)
@@ -232,6 +254,7 @@ int main(void)
         WITH_DIR(follow_ends_at_the_last_step),
         WITH_DIR(follow_ends_with_the_process_or_a_signal),
         WITH_DIR(follow_reads_a_replaced_file_again_and_tells_changes_once),
+        WITH_DIR(follow_notices_lines_that_took_the_place_of_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,6 +228,7 @@ static void no_mutation_of_a_file_crashes_anything(void **state)
     size_t length = format_run(original, run, 12);
     FILE *sink = fopen("/dev/null", "w");
     int good = 0, bad = 0;
+    char kept[128];
 
     assert_non_null(sink);
     srand48(42);
@@ -238,9 +239,10 @@ static void no_mutation_of_a_file_crashes_anything(void **state)
             good++;
         else
             bad++;
-        metrics_close(metrics_open(test_file, 5, &damage, NULL));
+        cut_steps(test_file, 5);
+        snprintf(kept, sizeof kept, "%s.damaged", test_file);
         if (damage.lines > 0)
-            assert_int_equal(unlink(damage.kept), 0);
+            assert_int_equal(unlink(kept), 0);
     }
     assert_true(good > 50 && bad > 50); /* both ways were taken */
     fclose(sink);

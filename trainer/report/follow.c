@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ struct follower {
     char *line;   /* malloc'ed */
     size_t size;  /* of its memory */
     off_t offset; /* end of the lines read so far */
+    char tail[512];
+    size_t tail_size; /* the end of the last one of them, in tail[] */
     long line_number;
     struct error damage; /* the first line that was no step; CODE_OK: none yet */
     bool damage_shown;
@@ -139,6 +142,8 @@ static int read_present(struct follower *f, struct error *err)
     ssize_t got = 0;
 
     while (!stop_requested && (got = getline(&f->line, &f->size, f->file)) > 0 && f->line[got - 1] == '\n') {
+        f->tail_size = (size_t)got < sizeof f->tail ? (size_t)got : sizeof f->tail;
+        memcpy(f->tail, f->line + got - f->tail_size, f->tail_size);
         f->line[got - 1] = '\0';
         f->offset += got;
         f->line_number++;
@@ -149,14 +154,24 @@ static int read_present(struct follower *f, struct error *err)
     return 0;
 }
 
-/* True if the name now belongs to another file, or the file is shorter than what was read. A removed name is not. */
+/* A job that resumed has cut lines off, and may have written others in their place. */
+static bool was_cut(const struct follower *f)
+{
+    char now[sizeof f->tail];
+
+    return f->offset > 0 &&
+           (pread(fileno(f->file), now, f->tail_size, f->offset - (off_t)f->tail_size) != (ssize_t)f->tail_size ||
+            memcmp(now, f->tail, f->tail_size) != 0);
+}
+
+/* True if the name now belongs to another file, or lines that were read are gone. A removed name is not. */
 static bool was_replaced(const struct follower *f)
 {
     struct stat named, held;
 
     if (stat(f->follow->path, &named) < 0 || fstat(fileno(f->file), &held) < 0)
         return false;
-    return named.st_dev != held.st_dev || named.st_ino != held.st_ino || held.st_size < f->offset;
+    return named.st_dev != held.st_dev || named.st_ino != held.st_ino || was_cut(f);
 }
 
 static int reopen_file(struct follower *f, struct error *err)
@@ -180,7 +195,7 @@ static int reopen_file(struct follower *f, struct error *err)
 /* Reads all present lines. Shows the first damaged line once. A file with no step at all is not one of metrics: -1. */
 static int read_lines(struct follower *f, struct error *err)
 {
-    if (f->file && read_present(f, err) < 0)
+    if (f->file && !was_cut(f) && read_present(f, err) < 0)
         return -1;
     if ((!f->file || was_replaced(f)) && reopen_file(f, err) < 0)
         return -1;

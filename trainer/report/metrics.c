@@ -1,6 +1,7 @@
 #include "trainer/report/metrics.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

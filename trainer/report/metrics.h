@@ -13,14 +13,12 @@
  * with nine.
  *
  * The file belongs to the run, not to the job: a job that resumes removes the steps beyond its checkpoint and appends.
- * So every step is in the file once, in order, whatever happened to the jobs.
- *
- * Only one process writes (rank 0 of the trainer); any number may read while it does.
+ * So every step is in the file once, in order, whatever happened to the jobs. It has one writer while the run lives, in a
+ * process of its own; any number may read.
  */
 #ifndef MUSTER_TRAINER_REPORT_METRICS_H
 #define MUSTER_TRAINER_REPORT_METRICS_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -68,55 +66,50 @@ size_t metrics_format_end(char *buf, size_t size, const struct metrics_step *ste
  */
 int metrics_parse(struct metrics_step *step, const char *text, size_t length, struct error *err);
 
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * A file system may keep a process that calls it, and nothing can end that process before it answers. So none of the
+ * trainer's does: rank 0 starts `muster-report --write` (trainer/run_metrics.c), which ends soon after the run has, or
+ * when its file system answers.
+ *
+ * Its standard input is a socket. On it come lines, and each is answered by a line "+" when it is done:
+ *     {"step":120,...}                    is appended, so that no reader of the file sees half a line
+ *     v120 ,"valid_loss":3.5}             metrics_format_end of that step: its line gets this, if it was the last one in
+ *                                         the file and had no validation
+ *     s                                   the lines before it are flushed to disk
+ * A line that fails is tried again every few seconds, once more when the run has ended, and those after it wait. Other
+ * lines that the writer sends:
+ *     o120 1                              the file is open, and ends with step 120 (0: it is empty), with a validation
+ *     !cannot write ...                   the first failure since something was done
+ *     xmetrics /: it is a directory ...   this can never be a file of metrics: the writer ends
+ *      the metrics ...                    (after a blank) a line for the log
+ */
+#define METRICS_STREAM "/dev/stdout"
+
+struct metrics_run {
+    const char *path; /* report.metrics; METRICS_STREAM for a stream of the run, to which lines are only appended */
+    const char *id;   /* while another run writes there, this one writes to PATH.ID */
+    long owner;       /* 0 to UINT32_MAX: the same for runs that resume from each other */
+    long after;       /* the step of the checkpoint; -1: the run is new, and keeps lines of another as PATH.old */
+};
+
+/*
+ * Writes until the input has ended. First it makes the file this run's: it owns it by a lock (F_OFD_SETLK) that covers
+ * owner + 1 bytes, so that others see which run has it; waits a moment for a writer that may be ending, and longer for
+ * one of the same run. It then cuts off the steps that the run will do again, and a torn last line. Where they are not
+ * at the end, or lines are damaged, it writes a copy and renames it over the file; with damaged lines the old file is
+ * kept as PATH.damaged, .damaged-2 and so on. Nothing is appended before.
+ */
+void metrics_serve(const struct metrics_run *run, int socket);
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
 /* Complete lines that are not steps, such as the zeros or half lines of a power loss. They are left out. */
 struct metrics_damage {
     size_t lines;
-    struct error first;       /* of the first: "FILE:LINE: what is wrong" */
-    char kept[PATH_MAX + 24]; /* metrics_open: the file as it was */
+    struct error first; /* of the first: "FILE:LINE: what is wrong" */
 };
-
-/* ---- writing ---- */
-
-struct metrics_writer;
-
-/*
- * After metrics_open, no call waits for longer than some seconds for a file system that does not answer. The steps are
- * then written when it answers again; a failure is returned by a later call.
- */
-
-/*
- * Opens a run's metrics for appending; creates the file if there is none. For a run that resumes after step resume_step
- * (0 for a new one) it first removes the lines beyond that step, a torn last line that a crash left, and damaged lines:
- * a new file is written and renamed over the old one, so that a reader or another crash sees either the old or the new.
- * A file with damaged lines is kept beside it, as FILE.damaged, .damaged-2 and so on. Fails with CODE_IO; with
- * CODE_CONFIG for a FIFO that nobody reads, a socket, a directory or a disk.
- */
-struct metrics_writer *metrics_open(const char *path, long resume_step, struct metrics_damage *damage,
-                                    struct error *err);
-
-/* Appends one step, so that no reader of the file sees half a line. A short write (disk full) is removed again. A later
- * call fails if the reader of a pipe that is full does not read for 10 seconds. */
-int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err);
-
-/* Whether the last line that metrics_open kept is that of `step`, and has a validation. */
-bool metrics_has_validation(const struct metrics_writer *writer, long step);
-
-/* Adds the validation of a step to its line, if that is the last one that metrics_open kept and has none. Call before
- * metrics_write. Replaces the file as metrics_open does. */
-int metrics_add_validation(struct metrics_writer *writer, const struct metrics_step *step, struct error *err);
-
-/*
- * True once, some seconds after the file was replaced or removed: a second job in the same directory has renamed its
- * own file over this one, and the lines that are written here are lost.
- */
-bool metrics_displaced(struct metrics_writer *writer);
-
-/* Flushes to disk. Called before a checkpoint is committed, so that no step before the checkpoint is ever missing. */
-int metrics_sync(struct metrics_writer *writer, struct error *err);
-
-void metrics_close(struct metrics_writer *writer); /* may be NULL */
-
-/* ---- reading ---- */
 
 /*
  * All steps of a file, in its order, in an array that the caller frees. A last line without a newline is being written,

@@ -1,269 +1,300 @@
-/*
- * metrics_writer.c - appends to a run's metrics. A thread does it, so that training goes on while the file system does
- * not answer. In general each call waits until the thread is done.
- */
+/* metrics_writer.c - the process that writes a run's metrics. */
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
-#include <math.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdint.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/io.h"
-#include "common/text.h"
-#include "common/thread.h"
 #include "trainer/report/metrics.h"
 
 enum {
-    CHECK_SECONDS = 5,      /* between two checks of the name, which need the file system */
-    WAIT_SECONDS = 2,       /* for the thread; after that, calls do not wait until it is done again */
-    READER_SECONDS = 10,    /* for the reader of a pipe */
-    MOST_WAITING = 1 << 20, /* bytes of lines */
+    RETRY_SECONDS = 5,    /* after a failure, also for the reader of a pipe; between two looks at the name */
+    OTHERS_SECONDS = 1,   /* for the writer of another run, which may be ending */
+    EARLIER_SECONDS = 60, /* for an earlier writer of this run: a file system that answers again lets it end */
+    MOST_NAMES = 100,
 };
 
-struct work {
-    char *lines; /* malloc'ed */
-    size_t length;
-    long step;        /* the last one of them */
-    bool sync, check; /* flush to disk; see whether the name belongs to another file */
+struct metrics_file {
+    const struct metrics_run *run;
+    int socket, fd;           /* fd: -1 while the file is not open */
+    char path[PATH_MAX + 32]; /* without symbolic links */
+    bool is_file;             /* not a pipe or a terminal, nor the standard output of a run */
+    off_t length;             /* of what shall be in the file */
+    bool torn;                /* it is longer */
+    size_t part;              /* bytes of the present line that a pipe has taken */
+    bool failed, ended;       /* since something was done; the run */
+    bool displaced;           /* the name belongs to another file */
+    double looked;            /* clock_monotonic, at the name */
+    long last_step;           /* of the lines that were kept; 0: none */
+    bool validated;           /* that step */
+    char *last;               /* malloc'ed: its line, if it is the one that the run goes on after */
+    long gap_first, gap_last; /* steps that the lines lack; 0: none */
+    long gaps;                /* such gaps */
 };
 
-struct metrics_writer {
-    int fd;
-    char path[PATH_MAX];
-    double checked; /* clock_monotonic, when the name was last checked */
-    bool late;      /* the thread was not done in time */
-    long last_step; /* of the lines that metrics_open kept; 0: there are none */
-    bool validated; /* that step */
-    pthread_t thread;
-    pthread_mutex_t mutex; /* of what follows */
-    pthread_cond_t changed;
-    struct work work; /* for the thread */
-    bool busy, end;
-    bool displaced, reported; /* the name belongs to another file, and metrics_displaced returned that */
-    struct error failure;     /* of the thread, until a call returns it; CODE_OK: none */
-};
-
-/* ---- removing the steps that a resumed run will repeat ---- */
-
-static int replace_file(const char *path, mode_t mode, const char *text, size_t length, struct error *err)
+/* A line to rank 0. */
+static void __attribute__((format(printf, 3, 4))) tell(const struct metrics_file *f, char kind, const char *format, ...)
 {
-    char beside[PATH_MAX + 8];
-    int fd, result = 0;
+    char text[3 * PATH_MAX];
+    va_list args;
 
-    snprintf(beside, sizeof beside, "%s.tmp", path);
-    fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
-    if (fd < 0)
-        return error_errno(err, CODE_IO, "cannot create %s", beside);
-    if (fchmod(fd, mode & 0777) < 0 || io_write_all(fd, text, length) < 0 || fsync(fd) < 0 ||
-        rename(beside, path) < 0 || io_sync_parent(path) < 0)
-        result = error_errno(err, CODE_IO, "cannot write %s and rename it to %s", beside, path);
-    close(fd);
-    if (result < 0)
-        unlink(beside);
-    return result;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    error_tame(text);
+    dprintf(f->socket, "%c%s\n", kind, text);
 }
 
-struct kept_lines {
-    FILE *text;
-    long resume_step;
-    struct metrics_writer *writer;
-};
-
-static int keep_line(void *arg, const struct metrics_step *step, const char *line, struct error *err)
+/* Waits, but not beyond the run's end. */
+static void pause_while_it_runs(struct metrics_file *f, int milliseconds)
 {
-    const struct kept_lines *kept = arg;
+    struct pollfd run = {.fd = f->socket, .events = POLLRDHUP};
 
-    (void)err;
-    if (step->step > kept->resume_step)
-        return 0;
-    fprintf(kept->text, "%s\n", line); /* fclose reports a failure */
-    kept->writer->last_step = step->step;
-    kept->writer->validated = step->validated;
-    return 0;
+    f->ended |= poll(&run, 1, milliseconds) > 0;
 }
 
-/* The damaged file is kept: it may not be a metrics file, but one that the job file names by mistake. */
-static int keep_damaged(const char *path, struct metrics_damage *damage, struct error *err)
-{
-    snprintf(damage->kept, sizeof damage->kept, "%s.damaged", path);
-    for (int k = 2; k < 1000 && access(damage->kept, F_OK) == 0; k++)
-        snprintf(damage->kept, sizeof damage->kept, "%s.damaged-%d", path, k);
-    if (link(path, damage->kept) < 0 && rename(path, damage->kept) < 0) /* not every file system has hard links */
-        return error_errno(err, CODE_IO, "cannot keep the damaged metrics as %s", damage->kept);
-    return 0;
-}
-
-/* A last line that is torn is not among the steps. */
-static int drop_beyond(struct metrics_writer *writer, const struct stat *now, long resume_step,
-                       struct metrics_damage *damage, struct error *err)
-{
-    const char *path = writer->path;
-    char *text = NULL;
-    size_t length = 0;
-    struct kept_lines kept = {open_memstream(&text, &length), resume_step, writer};
-    int result = kept.text ? metrics_each_step(path, keep_line, &kept, damage, err) : 0;
-
-    if ((!kept.text || fclose(kept.text) != 0) && result == 0)
-        result = error_errno(err, CODE_IO, "no memory to read %s", path);
-    if (result == 0 && damage->lines > 0)
-        result = keep_damaged(path, damage, err);
-    if (result == 0 && (damage->lines > 0 || (off_t)length != now->st_size))
-        result = replace_file(path, now->st_mode, text, length, err);
-    free(text);
-    return result;
-}
-
-/* ---- the thread -------------------------------------------------------------------------------------------------- */
+/* ---- appending --------------------------------------------------------------------------------------------------- */
 
 /* A pipe is full: waits until its reader has read, but not for a reader that was stopped. */
 static bool wait_for_reader(int fd)
 {
     struct pollfd room = {.fd = fd, .events = POLLOUT};
 
-    if (poll(&room, 1, READER_SECONDS * 1000) > 0)
+    if (poll(&room, 1, RETRY_SECONDS * 1000) > 0)
         return true;
     errno = ETIMEDOUT;
     return false;
 }
 
-static int write_lines(const struct metrics_writer *writer, const struct work *work, struct error *err)
+static int trim_file(struct metrics_file *f, struct error *err)
 {
-    struct stat now;
-    size_t at = 0;
-
-    while (at < work->length) {
-        ssize_t done = write(writer->fd, work->lines + at, work->length - at);
-
-        if (done < 0 && (errno == EINTR || (errno == EAGAIN && wait_for_reader(writer->fd))))
-            continue;
-        if (done < 0)
-            return error_errno(err, CODE_IO, "cannot write step %ld to metrics %s", work->step, writer->path);
-        at += (size_t)done;
-        if (at == work->length || (fstat(writer->fd, &now) == 0 && !S_ISREG(now.st_mode)))
-            continue;
-        /* Half a line would make the next one invalid too. */
-        if (ftruncate(writer->fd, now.st_size - done) < 0)
-            return error_errno(err, CODE_IO, "step %ld is written only in part to metrics %s", work->step,
-                               writer->path);
-        return error_set(err, CODE_IO, "cannot write step %ld to metrics %s: no space for the whole line", work->step,
-                         writer->path);
-    }
+    if (f->torn && ftruncate(f->fd, f->length) < 0)
+        return error_errno(err, CODE_IO, "cannot cut metrics %s", f->path);
+    f->torn = false;
     return 0;
 }
 
-static bool is_displaced(const struct metrics_writer *writer)
+static int write_line(struct metrics_file *f, const char *line, size_t length, struct error *err)
+{
+    if (trim_file(f, err) < 0)
+        return -1;
+    while (f->part < length) {
+        ssize_t done = write(f->fd, line + f->part, length - f->part);
+
+        if (done < 0 && (errno == EINTR || (errno == EAGAIN && wait_for_reader(f->fd))))
+            continue;
+        if (done < 0)
+            return error_errno(err, CODE_IO, "cannot write metrics %s", f->path);
+        if (f->is_file && (size_t)done < length) { /* half a line would make the next one invalid too */
+            f->torn = true;
+            trim_file(f, NULL);
+            return error_set(err, CODE_IO, "cannot write metrics %s: no space for a whole line", f->path);
+        }
+        f->part += (size_t)done;
+    }
+    f->part = 0;
+    f->length += (off_t)length;
+    return 0;
+}
+
+/* text: "STEP END", as metrics.h has it. */
+static int add_validation(struct metrics_file *f, const char *text, struct error *err)
+{
+    char *end, *line = NULL;
+    int length, result;
+
+    if (strtol(text, &end, 10) != f->last_step || !f->last || f->validated)
+        return 0;
+    length = asprintf(&line, "%.*s%s", (int)strlen(f->last) - 1, f->last, end + 1);
+    if (length < 0)
+        return error_set(err, CODE_IO, "no memory for a line of %s", f->path);
+    if (!f->torn)
+        f->length -= (off_t)strlen(f->last) + 1;
+    f->torn = true;
+    result = write_line(f, line, (size_t)length, err);
+    f->validated = result == 0;
+    free(line);
+    return result;
+}
+
+static int do_line(struct metrics_file *f, const char *line, size_t length, struct error *err)
+{
+    if (*line == 'v')
+        return add_validation(f, line + 1, err);
+    if (*line != 's')
+        return write_line(f, line, length, err);
+    if (fdatasync(f->fd) < 0 && errno != EINVAL) /* EINVAL: a pipe or a terminal has no disk */
+        return error_errno(err, CODE_IO, "cannot sync metrics %s", f->path);
+    return 0;
+}
+
+/* ---- removing the steps that a resumed run will repeat ----------------------------------------------------------- */
+
+struct kept_lines {
+    struct metrics_file *file;
+    FILE *copy;         /* may be NULL */
+    bool beyond, mixed; /* a line was left out; then one was kept */
+};
+
+static int keep_line(void *arg, const struct metrics_step *step, const char *line, struct error *err)
+{
+    struct kept_lines *kept = arg;
+    struct metrics_file *f = kept->file;
+
+    (void)err;
+    if (step->step > f->run->after) {
+        kept->beyond = true;
+        return 0;
+    }
+    kept->mixed |= kept->beyond;
+    if (f->last_step > 0 && step->step > f->last_step + 1 && f->gaps++ == 0) {
+        f->gap_first = f->last_step + 1;
+        f->gap_last = step->step - 1;
+    }
+    f->length += (off_t)strlen(line) + 1;
+    f->last_step = step->step;
+    f->validated = step->validated;
+    if (step->step == f->run->after && !f->last)
+        f->last = strdup(line);
+    if (kept->copy)
+        fprintf(kept->copy, "%s\n", line); /* fclose reports a failure */
+    return 0;
+}
+
+static int scan_lines(struct metrics_file *f, struct kept_lines *kept, struct metrics_damage *damage, struct error *err)
+{
+    free(f->last);
+    f->last = NULL;
+    f->length = 0;
+    f->last_step = f->gap_first = f->gaps = 0;
+    return metrics_each_step(f->path, keep_line, kept, damage, err);
+}
+
+/* PATH.old, .old-2 and so on: a name that is free. */
+static void name_aside(char *aside, size_t size, const char *path, const char *ending)
+{
+    snprintf(aside, size, "%s.%s", path, ending);
+    for (int k = 2; k < 1000 && access(aside, F_OK) == 0; k++)
+        snprintf(aside, size, "%s.%s-%d", path, ending, k);
+}
+
+/* A lock of a length that says whose it is. Where the file system has no locks, every run has the file. */
+static bool lock_file(const struct metrics_file *f, int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1 + f->run->owner};
+
+    return fcntl(fd, F_OFD_SETLK, &lock) == 0 || (errno != EAGAIN && errno != EACCES);
+}
+
+/* A copy of the lines that are kept, with the file's owner and mode as far as this user may give them. */
+static int write_copy(struct metrics_file *f, int fd, const struct stat *now, struct error *err)
+{
+    struct metrics_damage ignored;
+    int other = dup(fd);
+    struct kept_lines kept = {.file = f, .copy = other < 0 ? NULL : fdopen(other, "w")};
+    int result = kept.copy ? scan_lines(f, &kept, &ignored, err) : error_errno(err, CODE_IO, "no memory");
+
+    if (kept.copy && fclose(kept.copy) != 0)
+        result = -1;
+    if (fchown(fd, now->st_uid, now->st_gid) < 0 && fchown(fd, (uid_t)-1, now->st_gid) < 0)
+        errno = 0;
+    return result == 0 && fchmod(fd, now->st_mode & 0777) == 0 && fsync(fd) == 0 && lock_file(f, fd) ? 0 : -1;
+}
+
+/* Renames the copy over the file. A damaged file is kept: it may be another one, which the job file names by mistake. */
+static int replace_file(struct metrics_file *f, const struct stat *now, const struct metrics_damage *damage,
+                        struct error *err)
+{
+    char beside[sizeof f->path + 8], aside[sizeof f->path + 24] = "";
+    int fd;
+
+    snprintf(beside, sizeof beside, "%s.tmp", f->path);
+    unlink(beside);
+    fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return error_errno(err, CODE_IO, "cannot create %s", beside);
+    if (write_copy(f, fd, now, err) < 0)
+        goto fail;
+    if (damage->lines > 0) {
+        name_aside(aside, sizeof aside, f->path, "damaged");
+        if (link(f->path, aside) < 0 && rename(f->path, aside) < 0) /* not every file system has hard links */
+            goto fail;
+    }
+    if (rename(beside, f->path) < 0)
+        goto fail;
+    io_sync_parent(f->path);
+    close(f->fd);
+    f->fd = fd;
+    if (damage->lines > 0)
+        tell(f, ' ', "warning: %s; %zu such line%s left out of the metrics (the file as it was: %s)",
+             damage->first.text, damage->lines, damage->lines == 1 ? " is" : "s are", aside);
+    return 0;
+fail:
+    error_errno(err, CODE_IO, "cannot write %s and rename it to %s", beside, f->path);
+    close(fd);
+    unlink(beside);
+    if (*aside && access(f->path, F_OK) == 0)
+        unlink(aside);
+    return -1;
+}
+
+/* A last line that is torn is not among the steps. */
+static int cut_file(struct metrics_file *f, struct error *err)
+{
+    struct kept_lines kept = {.file = f};
+    struct metrics_damage damage;
+    struct stat now;
+
+    if (fstat(f->fd, &now) < 0)
+        return error_errno(err, CODE_IO, "cannot read metrics %s", f->path);
+    if (now.st_size == 0)
+        return 0;
+    if (scan_lines(f, &kept, &damage, err) < 0)
+        return -1;
+    if (damage.lines > 0 || kept.mixed)
+        return replace_file(f, &now, &damage, err);
+    f->torn = f->length < now.st_size;
+    if (f->length > now.st_size) { /* the last line lacks its newline */
+        f->length = now.st_size;
+        return write_line(f, "\n", 1, err);
+    }
+    return trim_file(f, err);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static bool is_displaced(const struct metrics_file *f)
 {
     struct stat ours, named;
 
-    if (fstat(writer->fd, &ours) < 0)
+    if (fstat(f->fd, &ours) < 0)
         return errno == ESTALE; /* removed on another node, by NFS */
-    if (!S_ISREG(ours.st_mode))
-        return false;
-    if (stat(writer->path, &named) < 0)
+    if (stat(f->path, &named) < 0)
         return errno == ENOENT;
     return named.st_ino != ours.st_ino || named.st_dev != ours.st_dev;
 }
 
-static int do_work(const struct metrics_writer *writer, const struct work *work, struct error *err)
+/* As the kernel's protected_symlinks has it, which may be off: where everyone may put a link, another user's is none. */
+static bool is_foreign_link(const char *path)
 {
-    if (work->length > 0 && write_lines(writer, work, err) < 0)
-        return -1;
-    if (work->sync && fdatasync(writer->fd) < 0 && errno != EINVAL) /* EINVAL: a pipe or a terminal has no disk */
-        return error_errno(err, CODE_IO, "cannot sync metrics %s", writer->path);
-    return 0;
+    char copy[PATH_MAX + 32];
+    struct stat link, dir;
+
+    snprintf(copy, sizeof copy, "%s", path);
+    return lstat(path, &link) == 0 && S_ISLNK(link.st_mode) && stat(dirname(copy), &dir) == 0 &&
+           (dir.st_mode & S_ISVTX) && (dir.st_mode & S_IWOTH) && link.st_uid != geteuid() && link.st_uid != dir.st_uid;
 }
 
-static bool has_work(const struct metrics_writer *writer)
-{
-    return writer->work.length > 0 || writer->work.sync || writer->work.check;
-}
-
-static void *work_until_end(void *arg)
-{
-    struct metrics_writer *writer = arg;
-
-    pthread_mutex_lock(&writer->mutex);
-    while (!writer->end || has_work(writer)) {
-        struct work work = writer->work;
-        struct error err = {0};
-        bool displaced;
-
-        if (!has_work(writer)) {
-            pthread_cond_wait(&writer->changed, &writer->mutex);
-            continue;
-        }
-        writer->work = (struct work){0};
-        writer->busy = true;
-        pthread_mutex_unlock(&writer->mutex);
-        do_work(writer, &work, &err);
-        displaced = work.check && is_displaced(writer);
-        free(work.lines);
-        pthread_mutex_lock(&writer->mutex);
-        writer->busy = false;
-        writer->displaced |= displaced;
-        if (err.code != CODE_OK)
-            writer->failure = err;
-        pthread_cond_broadcast(&writer->changed);
-    }
-    pthread_mutex_unlock(&writer->mutex);
-    return NULL;
-}
-
-/* With the mutex: gives the thread its work, and waits until it is done, or `late`. */
-static void wait_for_thread(struct metrics_writer *writer)
-{
-    double at = clock_monotonic() + (writer->busy && writer->late ? 0 : WAIT_SECONDS);
-    struct timespec until = {.tv_sec = (time_t)at, .tv_nsec = (long)((at - floor(at)) * 1e9)};
-
-    writer->late = false;
-    pthread_cond_broadcast(&writer->changed);
-    while (!writer->late && (writer->busy || has_work(writer)))
-        writer->late = pthread_cond_clockwait(&writer->changed, &writer->mutex, CLOCK_MONOTONIC, &until) != 0;
-}
-
-/* The same; unlocks the mutex. -1 with the thread's failure. */
-static int finish_call(struct metrics_writer *writer, struct error *err)
-{
-    struct error failure;
-
-    wait_for_thread(writer);
-    failure = writer->failure;
-    writer->failure.code = CODE_OK;
-    pthread_mutex_unlock(&writer->mutex);
-    if (failure.code == CODE_OK)
-        return 0;
-    *err = failure;
-    return -1;
-}
-
-/* ---- appending --------------------------------------------------------------------------------------------------- */
-
-static void destroy_writer(struct metrics_writer *writer)
-{
-    if (writer->fd >= 0)
-        close(writer->fd);
-    free(writer->work.lines);
-    free(writer);
-}
-
-/* After the file was replaced. */
-static int open_again(struct metrics_writer *writer, struct error *err)
-{
-    close(writer->fd);
-    writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | O_APPEND);
-    return writer->fd < 0 ? error_errno(err, CODE_IO, "cannot open metrics %s", writer->path) : 0;
-}
-
-/* Opens the file without waiting: a FIFO without a reader would hang the run. Pipes, terminals and /dev/null are files
+/* Opens the file without waiting: a FIFO without a reader would hang it. Pipes, terminals and /dev/null are files
  * to append to; what can never be one is the job file's mistake. */
 static int open_file(const char *path, struct stat *now, struct error *err)
 {
@@ -288,128 +319,149 @@ static int open_file(const char *path, struct stat *now, struct error *err)
     return error_errno(err, CODE_IO, "cannot open metrics %s", path);
 }
 
-struct metrics_writer *metrics_open(const char *path, long resume_step, struct metrics_damage *damage,
-                                    struct error *err)
+/* The file of f->path. 0: it is open, and this run's; else for how long to wait for its owner; or -1. */
+static int own_file(struct metrics_file *f, struct error *err)
 {
-    struct metrics_writer *writer = error_calloc(1, sizeof *writer, err);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char *real;
     struct stat now;
-    int failure;
 
-    damage->lines = 0;
-    if (!writer)
-        return NULL;
-    writer->fd = open_file(path, &now, err);
-    if (writer->fd < 0)
-        goto fail;
-    snprintf(writer->path, sizeof writer->path, "%s", path);
-    /* Resolve symbolic links, so that the rename replaces the file and not a link to it. A pipe or a terminal has no
-     * lines to remove, and /dev/stdout then leads to no name. */
-    if (S_ISREG(now.st_mode) && !realpath(path, writer->path)) {
-        error_errno(err, CODE_IO, "cannot resolve metrics %s", path);
-        goto fail;
+    for (;; close(f->fd)) {
+        f->fd = is_foreign_link(f->path)
+                    ? error_set(err, CODE_IO, "metrics %s: another user's link, in a directory that all may write to",
+                                f->path)
+                    : open_file(f->path, &now, err);
+        f->is_file = f->fd >= 0 && S_ISREG(now.st_mode) && strcmp(f->path, METRICS_STREAM) != 0;
+        if (!f->is_file)
+            return f->fd < 0 ? -1 : 0;
+        if (!lock_file(f, f->fd))
+            break;
+        real = realpath(f->path, NULL); /* a rename replaces the file and not a link to it */
+        snprintf(f->path, sizeof f->path, "%s", real ? real : f->path);
+        free(real);
+        if (!is_displaced(f)) /* else its owner has renamed it */
+            return 0;
     }
-    if (S_ISREG(now.st_mode) && now.st_size > 0 &&
-        (drop_beyond(writer, &now, resume_step, damage, err) < 0 || open_again(writer, err) < 0))
-        goto fail;
-    pthread_mutex_init(&writer->mutex, NULL);
-    pthread_cond_init(&writer->changed, NULL);
-    failure = thread_start(&writer->thread, work_until_end, writer);
-    if (failure == 0)
-        return writer;
-    error_set(err, CODE_IO, "no thread for metrics %s: %s", writer->path, strerror(failure));
-fail:
-    destroy_writer(writer);
-    return NULL;
+    fcntl(f->fd, F_OFD_GETLK, &lock);
+    close(f->fd);
+    f->fd = -1;
+    return lock.l_len == 1 + f->run->owner ? EARLIER_SECONDS : OTHERS_SECONDS;
 }
 
-bool metrics_has_validation(const struct metrics_writer *writer, long step)
+/* Takes report.metrics; or, where another run has it, PATH.ID: a run that has written there goes on there. */
+static int take_file(struct metrics_file *f, struct error *err)
 {
-    return writer->last_step == step && writer->validated;
+    const struct metrics_run *run = f->run;
+    double began = clock_monotonic();
+    char aside[sizeof f->path];
+    int wait = 0;
+
+    snprintf(aside, sizeof aside, "%s.%s", run->path, run->id);
+    for (int k = run->after >= 0 && access(aside, F_OK) == 0; k < MOST_NAMES;) {
+        snprintf(f->path, sizeof f->path, k == 0 ? "%s" : k == 1 ? "%s.%s" : "%s.%s-%d", run->path, run->id, k);
+        wait = own_file(f, err);
+        if (wait == 0 && k > 0)
+            tell(f, ' ', "another run has the metrics %s: those of this run are in %s", run->path, f->path);
+        if (wait <= 0)
+            return wait;
+        if (k > 0 || f->ended || clock_monotonic() - began >= wait)
+            k++;
+        else
+            pause_while_it_runs(f, 100);
+    }
+    return error_set(err, CODE_IO, "cannot open metrics %s: other runs write to it, and to all its other names",
+                     run->path);
 }
 
-int metrics_add_validation(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)
+/* The file of an earlier run gets another name. */
+static int keep_old(struct metrics_file *f, struct error *err)
 {
-    char *text, *room;
+    char aside[sizeof f->path + 24];
     struct stat now;
-    size_t bytes;
-    int result;
 
-    if (writer->last_step != step->step || writer->validated)
+    if (f->run->after >= 0 || fstat(f->fd, &now) < 0 || now.st_size == 0)
         return 0;
-    text = text_read_file(writer->path, SIZE_MAX / 2, &bytes, err);
-    if (!text)
-        return -1;
-    room = realloc(text, bytes + METRICS_LINE_SIZE);
-    if (!room || fstat(writer->fd, &now) < 0) {
-        result = error_errno(err, CODE_IO, "cannot change metrics %s", writer->path);
-    } else {
-        bytes += metrics_format_end(room + bytes - 2, METRICS_LINE_SIZE, step) - 2; /* in place of "}\n" */
-        result = replace_file(writer->path, now.st_mode, room, bytes, err) < 0 ? -1 : open_again(writer, err);
-    }
-    writer->validated = result == 0;
-    free(room ? room : text);
-    return result;
+    name_aside(aside, sizeof aside, f->path, "old");
+    if (rename(f->path, aside) < 0)
+        return error_errno(err, CODE_IO, "cannot keep the metrics of an earlier run as %s", aside);
+    tell(f, ' ', "the metrics of an earlier run are now %s", aside);
+    close(f->fd);
+    f->fd = -1;
+    return take_file(f, err);
 }
 
-bool metrics_displaced(struct metrics_writer *writer)
+/* After a failure it goes on where it was: the file stays this run's. */
+static int open_metrics(struct metrics_file *f, struct error *err)
+{
+    if (f->fd < 0 && take_file(f, err) < 0)
+        return -1;
+    if (f->is_file && (keep_old(f, err) < 0 || (f->is_file && cut_file(f, err) < 0)))
+        return -1;
+    if (f->last_step > 0 && f->last_step < f->run->after && f->gaps++ == 0) {
+        f->gap_first = f->last_step + 1;
+        f->gap_last = f->run->after;
+    }
+    if (f->gaps > 0)
+        tell(f, ' ', "the metrics %s lack steps %ld to %ld%s", f->path, f->gap_first, f->gap_last,
+             f->gaps > 1 ? ", and more" : "");
+    tell(f, 'o', "%ld %d", f->last_step, f->validated);
+    return 0;
+}
+
+/* ---- the writer -------------------------------------------------------------------------------------------------- */
+
+/* Says once that a second job in the same directory has renamed its own file over this one, whose lines are lost. */
+static void look_at_name(struct metrics_file *f)
 {
     double now = clock_monotonic();
 
-    if (writer->reported || (writer->checked > 0 && now - writer->checked < CHECK_SECONDS))
-        return false;
-    writer->checked = now;
-    pthread_mutex_lock(&writer->mutex);
-    writer->work.check = true;
-    wait_for_thread(writer); /* a failure is for the next call that can fail */
-    writer->reported = writer->displaced;
-    pthread_mutex_unlock(&writer->mutex);
-    return writer->reported;
+    if (!f->is_file || f->displaced || now - f->looked < RETRY_SECONDS)
+        return;
+    f->looked = now;
+    f->displaced = is_displaced(f);
+    if (f->displaced)
+        tell(f, ' ', "the metrics %s were replaced or removed: does another job run in this directory?", f->path);
 }
 
-int metrics_write(struct metrics_writer *writer, const struct metrics_step *step, struct error *err)
+/* Opens the file (no line), or does what the line says, until it is done. False: never, or not before the run ended. */
+static bool keep_trying(struct metrics_file *f, const char *line, size_t length)
 {
-    char line[METRICS_LINE_SIZE], *lines = NULL;
-    size_t length = metrics_format(line, step);
-    struct work *work = &writer->work;
+    struct error err;
 
-    pthread_mutex_lock(&writer->mutex);
-    if (work->length + length <= MOST_WAITING)
-        lines = realloc(work->lines, work->length + length);
-    if (!lines) {
-        pthread_mutex_unlock(&writer->mutex);
-        return error_set(err, CODE_IO, "cannot write step %ld to metrics %s: it does not answer", step->step,
-                         writer->path);
+    while ((line ? do_line(f, line, length, &err) : open_metrics(f, &err)) < 0) {
+        bool ended = f->ended, refused = err.code == CODE_CONFIG;
+
+        if (refused || !f->failed)
+            tell(f, refused ? 'x' : '!', "%s", err.text);
+        if (refused || ended)
+            return false;
+        f->failed = true;
+        pause_while_it_runs(f, RETRY_SECONDS * 1000);
     }
-    memcpy(lines + work->length, line, length);
-    work->lines = lines;
-    work->length += length;
-    work->step = step->step;
-    return finish_call(writer, err);
+    f->failed = false;
+    return true;
 }
 
-int metrics_sync(struct metrics_writer *writer, struct error *err)
+void metrics_serve(const struct metrics_run *run, int socket)
 {
-    pthread_mutex_lock(&writer->mutex);
-    writer->work.sync = true;
-    if (finish_call(writer, err) < 0)
-        return -1;
-    return writer->late ? error_set(err, CODE_IO, "%s does not answer", writer->path) : 0;
-}
+    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ};
+    struct metrics_file f = {.run = run, .socket = socket, .fd = -1};
+    FILE *lines = fdopen(socket, "r");
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
 
-/* A thread that waits for the file system is left behind. */
-void metrics_close(struct metrics_writer *writer)
-{
-    struct error ignored;
-
-    if (!writer)
-        return;
-    pthread_mutex_lock(&writer->mutex);
-    writer->end = true;
-    finish_call(writer, &ignored);
-    if (writer->late)
-        return;
-    pthread_join(writer->thread, NULL);
-    pthread_mutex_destroy(&writer->mutex);
-    pthread_cond_destroy(&writer->changed);
-    destroy_writer(writer);
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
+    if (lines && keep_trying(&f, NULL, 0))
+        while ((length = getline(&line, &size, lines)) > 0 && line[length - 1] == '\n') {
+            look_at_name(&f);
+            if (!keep_trying(&f, line, (size_t)length))
+                break;
+            tell(&f, '+', "%s", "");
+        }
+    free(line);
+    free(f.last);
+    if (lines)
+        fclose(lines);
 }

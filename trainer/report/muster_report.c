@@ -1,6 +1,7 @@
 /* muster_report.c - the program muster-report: its command line. The commands are in follow.c, plot.c and summary.c. */
 #include <limits.h>
 #include <locale.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 #include "common/io.h"
 #include "common/option.h"
+#include "common/text.h"
 #include "trainer/report/report_commands.h"
 
 enum { CODE_DIFFER = 1 }; /* like diff's; other failures use common/error.h */
@@ -194,6 +196,19 @@ static int run_summary(int argc, char **argv, struct error *err)
     return result;
 }
 
+/* ---- the writer of a run's metrics, which muster-train starts ---- */
+
+static int run_writer(char **argv)
+{
+    struct metrics_run run = {.path = argv[2], .id = argv[3]};
+
+    if (!text_to_long(argv[1] + strlen("--write="), -1, LONG_MAX, &run.after) ||
+        !text_to_long(argv[4], 0, UINT32_MAX, &run.owner))
+        return option_fail("%s: is for muster-train alone", argv[1]);
+    metrics_serve(&run, STDIN_FILENO);
+    return CODE_OK;
+}
+
 /* ---- */
 
 static const struct {
@@ -211,6 +226,8 @@ int main(int argc, char **argv)
     struct error err = {.code = CODE_OK};
     int code;
 
+    if (argc == 5 && strncmp(argv[1], "--write=", strlen("--write=")) == 0)
+        return run_writer(argv);
     setlocale(LC_CTYPE, ""); /* but not LC_NUMERIC: JSON's numbers have a decimal point */
     for (size_t i = 0; argc > 1 && i < sizeof COMMANDS / sizeof COMMANDS[0]; i++)
         if (strcmp(argv[1], COMMANDS[i].name) == 0) {

@@ -1,0 +1,305 @@
+/* run_metrics.c - rank 0's side of the process that writes the metrics (trainer/report/metrics.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/crc32c.h"
+#include "common/text.h"
+#include "trainer/programs.h"
+#include "trainer/run.h"
+
+enum {
+    WAIT_SECONDS = 2,       /* for the writer; after that, calls do not wait until it is done again */
+    AGAIN_SECONDS = 5,      /* between two starts of a writer */
+    MOST_WAITING = 1 << 20, /* bytes of lines */
+};
+
+struct metrics_link {
+    pid_t pid;
+    int socket; /* -1: there is no writer */
+    double started;
+    bool fresh;            /* the run does not go on with the file's steps */
+    bool starting, ending; /* the run */
+    bool opened, refused;  /* some writer has opened the file; it can never be one of metrics */
+    bool failing, late;    /* the last answer was a failure; the writer was not done in time */
+    long last_step;        /* of the file, when it was opened */
+    int validated;         /* that step */
+    long gap_first, gap_last;
+    char reason[1024]; /* of the last failure */
+    size_t answered;
+    char answers[4096];      /* the beginning of a line */
+    size_t begin, sent, end; /* of `lines`: those that are not done; those not sent yet */
+    char lines[MOST_WAITING];
+};
+
+typedef bool is_enough(const struct metrics_link *l);
+
+static bool has_opened(const struct metrics_link *l)
+{
+    return l->opened || l->refused || l->failing;
+}
+
+static bool is_done(const struct metrics_link *l)
+{
+    return l->begin == l->end;
+}
+
+static bool has_ended(const struct metrics_link *l)
+{
+    return l->socket < 0;
+}
+
+static const char *why_not(const struct metrics_link *l)
+{
+    return l->failing ? l->reason : "the file does not answer";
+}
+
+static void report_failure(struct run *run, const char *why)
+{
+    struct metrics_link *l = run->metrics;
+
+    snprintf(l->reason, sizeof l->reason, "%s", why);
+    if (!l->failing)
+        run_log(run, "metrics cannot be written, which is tried again; training goes on: %s", why);
+    l->failing = true;
+}
+
+/* ---- the writer -------------------------------------------------------------------------------------------------- */
+
+/* The step before those that are not written. */
+static long find_step(const struct run *run)
+{
+    const struct metrics_link *l = run->metrics;
+    const char *end = l->lines + l->end, *line = l->lines + l->begin;
+
+    for (; line < end; line = (const char *)memchr(line, '\n', (size_t)(end - line)) + 1)
+        if (strncmp(line, "{\"step\":", strlen("{\"step\":")) == 0)
+            return atol(line + strlen("{\"step\":")) - 1;
+    return (long)run->engine->step;
+}
+
+/* A stream of this process is another file in any other: the writer gets it as its standard output. */
+static int open_stream(const char *path)
+{
+    static const char *const streams[] = {"/dev/std", "/dev/fd/", "/proc/self/", NULL};
+
+    return text_begins_with(path, streams) ? open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC) : -1;
+}
+
+static void start_writer(struct run *run)
+{
+    struct metrics_link *l = run->metrics;
+    const char *job = getenv("SLURM_JOB_ID"), *dir = run->job->checkpoint.dir, *path = run->job->report.metrics;
+    char write[32], id[32], owner[32];
+    const char *arguments[] = {write, path, id, owner, NULL};
+    int ends[2], stream = open_stream(path), result;
+    struct error err;
+
+    l->started = clock_monotonic();
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return;
+    arguments[1] = stream < 0 ? path : METRICS_STREAM;
+    snprintf(write, sizeof write, "--write=%ld", l->fresh && !l->opened ? -1 : find_step(run));
+    snprintf(id, sizeof id, job ? "%.0d%s" : "%d", job ? 0 : (int)getpid(), job);
+    snprintf(owner, sizeof owner, "%u", dir[0] ? crc32c(0, dir, strlen(dir)) : (unsigned)getpid());
+    result = program_start(&l->pid, REPORT, arguments, ends[1], stream, &err);
+    close(ends[1]);
+    if (stream >= 0)
+        close(stream);
+    l->socket = ends[0];
+    l->sent = l->begin;
+    l->answered = 0;
+    if (result == 0)
+        return;
+    close(l->socket);
+    l->socket = -1;
+    report_failure(run, err.text);
+}
+
+static void lose_writer(struct run *run)
+{
+    struct metrics_link *l = run->metrics;
+
+    close(l->socket);
+    l->socket = -1;
+    waitpid(l->pid, NULL, WNOHANG); /* it may still hang in the end of the process */
+    if (!l->ending && !l->refused)
+        report_failure(run, REPORT " --write has ended");
+}
+
+static void take_answer(struct run *run, const char *answer)
+{
+    struct metrics_link *l = run->metrics;
+
+    if (*answer == '+' && l->begin < l->end) {
+        l->begin = (size_t)((char *)memchr(l->lines + l->begin, '\n', l->end - l->begin) + 1 - l->lines);
+        if (l->failing && is_done(l))
+            run_log(run, "metrics are written again");
+        l->failing &= !is_done(l);
+    } else if (*answer == 'o') {
+        l->opened = sscanf(answer, "o%ld %d", &l->last_step, &l->validated) == 2;
+    } else if (*answer == ' ') {
+        run_log(run, "%s", answer + 1);
+    } else {
+        l->refused = *answer == 'x' && l->starting;
+        if (l->refused)
+            snprintf(l->reason, sizeof l->reason, "%s", answer + 1);
+        else
+            report_failure(run, answer + 1);
+    }
+}
+
+static void take_answers(struct run *run)
+{
+    struct metrics_link *l = run->metrics;
+    ssize_t got;
+
+    while ((got = recv(l->socket, l->answers + l->answered, sizeof l->answers - l->answered, MSG_DONTWAIT)) > 0) {
+        char *line = l->answers, *newline;
+
+        l->answered += (size_t)got;
+        for (; (newline = memchr(line, '\n', l->answered - (size_t)(line - l->answers))); line = newline + 1) {
+            *newline = '\0';
+            take_answer(run, line);
+        }
+        l->answered -= (size_t)(line - l->answers);
+        memmove(l->answers, line, l->answered);
+    }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR))
+        lose_writer(run);
+}
+
+/* Sends what the writer takes, and takes what it answers; waits until this is enough, at most for so long. */
+static void exchange_lines(struct run *run, double seconds, is_enough *enough)
+{
+    struct metrics_link *l = run->metrics;
+    double until = clock_monotonic() + seconds, left = seconds;
+
+    if (l->socket < 0 && (l->ending || l->started == 0 || clock_monotonic() - l->started >= AGAIN_SECONDS))
+        start_writer(run);
+    while (l->socket >= 0) {
+        ssize_t sent = send(l->socket, l->lines + l->sent, l->end - l->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        l->sent += sent > 0 ? (size_t)sent : 0;
+        if (l->ending && (l->failing || l->sent == l->end))
+            shutdown(l->socket, SHUT_WR);
+        take_answers(run);
+        left = until - clock_monotonic();
+        if (l->socket < 0 || enough(l) || left <= 0)
+            break;
+        poll(&(struct pollfd){.fd = l->socket, .events = (short)(POLLIN | (l->sent < l->end ? POLLOUT : 0))}, 1,
+             (int)(left * 1000) + 1);
+    }
+    if (l->gap_first > 0 && (is_done(l) || l->ending)) {
+        run_log(run, "metrics of steps %ld to %ld are missing: %s", l->gap_first, l->gap_last, l->reason);
+        l->gap_first = 0;
+    }
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
+static bool add_line(struct metrics_link *l, const char *line, size_t length)
+{
+    memmove(l->lines, l->lines + l->begin, l->end - l->begin);
+    l->sent -= l->begin;
+    l->end -= l->begin;
+    l->begin = 0;
+    if (l->end + length > sizeof l->lines)
+        return false;
+    memcpy(l->lines + l->end, line, length);
+    l->end += length;
+    return true;
+}
+
+int run_metrics_start(struct run *run, struct error *err)
+{
+    struct metrics_link *l;
+
+    if (!run->leader || !run->job->report.metrics[0])
+        return 0;
+    l = run->metrics = error_calloc(1, sizeof *l, err);
+    if (!l)
+        return -1;
+    l->socket = -1;
+    l->fresh = !run->resumed || run->engine->step == 0;
+    l->starting = true;
+    exchange_lines(run, WAIT_SECONDS, has_opened);
+    l->starting = false;
+    if (l->refused)
+        return error_set(err, CODE_CONFIG, "%s", l->reason);
+    if (!has_opened(l))
+        run_log(run, "the metrics %s do not answer yet: training does not wait for them", run->job->report.metrics);
+    return 0;
+}
+
+void run_metrics_step(struct run *run, const struct metrics_step *m)
+{
+    struct metrics_link *l = run->metrics;
+    char line[METRICS_LINE_SIZE];
+
+    if (!l)
+        return;
+    exchange_lines(run, 0, is_done);
+    if (l->gap_first == 0 && add_line(l, line, metrics_format(line, m))) {
+        exchange_lines(run, 0, is_done);
+        return;
+    }
+    if (!l->failing)
+        report_failure(run, why_not(l));
+    l->gap_first = l->gap_first ? l->gap_first : m->step;
+    l->gap_last = m->step;
+}
+
+bool run_metrics_has_validation(const struct run *run)
+{
+    const struct metrics_link *l = run->metrics;
+
+    return l && l->opened && l->validated && l->last_step == (long)run->engine->step;
+}
+
+void run_metrics_validation(struct run *run, const struct metrics_step *m)
+{
+    char line[METRICS_LINE_SIZE];
+    size_t length = (size_t)snprintf(line, sizeof line, "v%ld ", m->step);
+
+    if (!run->metrics)
+        return;
+    add_line(run->metrics, line, length + metrics_format_end(line + length, sizeof line - length, m));
+    exchange_lines(run, 0, is_done);
+}
+
+int run_metrics_sync(struct run *run, struct error *err)
+{
+    struct metrics_link *l = run->metrics;
+
+    if (!l)
+        return 0;
+    add_line(l, "s\n", 2);
+    exchange_lines(run, l->late || l->failing ? 0 : WAIT_SECONDS, is_done);
+    l->late = !is_done(l);
+    return l->late ? error_set(err, CODE_IO, "%s", why_not(l)) : 0;
+}
+
+void run_metrics_stop(struct run *run)
+{
+    struct metrics_link *l = run->metrics;
+
+    if (!l)
+        return;
+    l->ending = true;
+    exchange_lines(run, WAIT_SECONDS, has_ended);
+    if (!is_done(l) && find_step(run) < (long)run->engine->step)
+        run_log(run, "metrics of steps %ld to %" PRIu64 " may be missing: %s", find_step(run) + 1, run->engine->step,
+                why_not(l));
+    if (l->socket >= 0)
+        close(l->socket);
+    free(l);
+}
