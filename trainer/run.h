@@ -15,6 +15,12 @@
 /* From the weakest to the strongest. */
 enum stop_reason { STOP_NONE, STOP_MINUTES, STOP_FILE, STOP_SIGNAL, STOP_LOST }; /* LOST: checkpoint.dir */
 
+struct kill_watch {
+    int socket;     /* of the process that looks for the file; 0: there is none */
+    double started; /* that process; clock_monotonic */
+    bool answered, there;
+};
+
 struct run {
     const struct job *job;
     struct job job_of_engine; /* a copy that the engine gets; run_tokenizer_eod fills in its data.eod */
@@ -28,6 +34,7 @@ struct run {
     bool leader, terminal;
     double peak_flops; /* of all ranks together */
     struct saver *saver;
+    struct kill_watch kill_watch;
     struct claim_watch *claim; /* on rank 0; NULL elsewhere and without checkpoint.dir */
     bool resumed;              /* from checkpoint.dir */
     bool validation_due;       /* after the engine's step: not done, or interrupted by a request to stop */
@@ -64,6 +71,11 @@ int run_start(struct run *run, struct error *err);
 /* Gathers `count` floats of each rank: malloc'ed, [world][count]. Collective. NULL with *err when out of memory, or a
  * rank is lost. */
 void *run_gather(const struct run *run, const void *own, size_t count, const char *purpose, struct error *err);
+
+/* ---- train.c ---- */
+
+/* Starts to look for report.kill_file. CODE_CONFIG if it is there, and waits at most two seconds to know. */
+int run_kill_file_start(struct run *run, struct error *err);
 
 /*
  * ---- run_claim.c ----

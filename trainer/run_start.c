@@ -423,11 +423,8 @@ int run_create_engine(struct run *run, struct error *err)
 
 int run_start(struct run *run, struct error *err)
 {
-    const char *kill_file = run->job->report.kill_file;
-
-    /* If it is not removed, it would stop the run after every requeue. */
-    if (kill_file[0] && access(kill_file, F_OK) == 0)
-        return error_set(err, CODE_CONFIG, "the kill-switch file %s exists: remove it to train", kill_file);
+    if (comm_agree(run->world, run_kill_file_start(run, err), err) < 0)
+        return -1;
     if (run_create_engine(run, err) < 0 || run_claim_start(run, err) < 0 || measure_peak(run, err) < 0)
         return -1;
     describe_run(run);

@@ -1,14 +1,18 @@
 #include "trainer/train.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "trainer/programs.h"
 #include "trainer/report/progress.h"
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
@@ -46,6 +50,64 @@ int run_signal(void)
     return caught;
 }
 
+/* ---- the kill-switch file ---- */
+
+enum { KILL_FILE_SECONDS = 2, WATCHER_SECONDS = 5 }; /* at most for its first look; between two starts of a watcher */
+
+static void start_watcher(struct run *run)
+{
+    struct kill_watch *watch = &run->kill_watch;
+    const char *arguments[] = {"--watch", run->job->report.kill_file, NULL};
+    int ends[2];
+    pid_t pid;
+
+    watch->started = clock_monotonic();
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return;
+    program_start(&pid, REPORT, arguments, ends[1], -1, NULL);
+    close(ends[1]);
+    watch->socket = ends[0];
+}
+
+/* Whether the file is there, as its watcher has found (muster-report --watch): a look at it may never end. */
+static bool has_kill_file(struct run *run)
+{
+    struct kill_watch *watch = &run->kill_watch;
+    char answer;
+    ssize_t got;
+
+    if (!run->leader || !run->job->report.kill_file[0] || watch->there)
+        return watch->there;
+    if (watch->socket <= 0 && (watch->started == 0 || clock_monotonic() - watch->started >= WATCHER_SECONDS))
+        start_watcher(run);
+    if (watch->socket <= 0)
+        return false;
+    while ((got = recv(watch->socket, &answer, 1, MSG_DONTWAIT)) > 0) {
+        watch->answered = true;
+        watch->there = answer == KILL_FILE_THERE;
+    }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+        close(watch->socket);
+        watch->socket = 0;
+    }
+    return watch->there;
+}
+
+int run_kill_file_start(struct run *run, struct error *err)
+{
+    const char *name = run->job->report.kill_file;
+    struct kill_watch *watch = &run->kill_watch;
+
+    has_kill_file(run);
+    if (watch->socket > 0 && !watch->answered)
+        poll(&(struct pollfd){.fd = watch->socket, .events = POLLIN}, 1, KILL_FILE_SECONDS * 1000);
+    if (has_kill_file(run)) /* if it is not removed, it would stop the run after every requeue */
+        return error_set(err, CODE_CONFIG, "the kill-switch file %s exists: remove it to train", name);
+    if (watch->started > 0 && !watch->answered)
+        run_log(run, "nothing is known yet of the kill-switch file %s: training does not wait for that", name);
+    return 0;
+}
+
 static enum stop_reason own_reason(struct run *run, int caught)
 {
     const struct job *job = run->job;
@@ -54,9 +116,9 @@ static enum stop_reason own_reason(struct run *run, int caught)
         return STOP_LOST;
     if (caught)
         return STOP_SIGNAL;
-    if (!run->leader) /* so that only one rank looks for the file at each step */
+    if (!run->leader)
         return STOP_NONE;
-    if (job->report.kill_file[0] && access(job->report.kill_file, F_OK) == 0)
+    if (has_kill_file(run))
         return STOP_FILE;
     if (job->report.minutes > 0 && clock_monotonic() - run->started >= 60.0 * job->report.minutes)
         return STOP_MINUTES;
@@ -259,6 +321,8 @@ int train(const struct job *job, struct comm *world, struct error *err)
         comm_fabric_abandon(run.engine ? run.engine->fabric : NULL, err);
     }
     run_metrics_stop(&run);
+    if (run.kill_watch.socket > 0)
+        close(run.kill_watch.socket);
     run_data_finish(&run);
     saver_destroy(run.saver);
     run_claim_stop(&run, !started || run.all_saved);

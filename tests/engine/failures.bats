@@ -182,6 +182,20 @@ fill_disk() {
     eventually 10 eval '[ "$(wc -l <metrics.jsonl)" -eq 50 ]'
 }
 
+@test "a run whose kill-switch file cannot be looked for trains and ends, and TERM stops it" {
+    cd "$DIR"
+    mkdir stuck
+    (writer_fails stat:1:WAIT+ && SHIM_ROOT=$DIR/stuck && timeout 60 muster-train job.cfg --set batch.steps=1000000 \
+        --set optimizer.decay_steps=50 --set report.kill_file="$DIR/stuck/stop" --set checkpoint.dir=ckpt >log 3>&-) &
+    eventually 30 steps_done 20
+    pkill -TERM -f "^muster-train job.cfg .*$DIR/stuck/stop"
+    wait $! || [ $? -eq 75 ]
+    cat log
+    grep -q "^nothing is known yet of the kill-switch file $DIR/stuck/stop: training does not wait for that$" log
+    grep -q '^stopping after step .*: signal 15 ' log
+    touch go
+}
+
 @test "damaged lines of the metrics are said once, at one restart; the others are kept, and the run trains" {
     cd "$DIR"
     ranks 2 muster-train job.cfg --set batch.steps=10 --set checkpoint.dir=ckpt >log

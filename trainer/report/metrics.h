@@ -103,6 +103,11 @@ struct metrics_run {
  */
 void metrics_serve(const struct metrics_run *run, int socket);
 
+/* The same for the kill-switch file: sends a byte after the first look, and KILL_FILE_THERE when it is there; ends then,
+ * or when the input does (muster-report --watch). */
+#define KILL_FILE_THERE '1'
+void kill_file_serve(const char *path, int socket);
+
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Complete lines that are not steps, such as the zeros or half lines of a power loss. They are left out. */

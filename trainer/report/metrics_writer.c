@@ -21,6 +21,7 @@ enum {
     OTHERS_SECONDS = 1,   /* for the writer of another run, which may be ending */
     EARLIER_SECONDS = 60, /* for an earlier writer of this run: a file system that answers again lets it end */
     MOST_NAMES = 100,
+    LOOK_MILLISECONDS = 100, /* between two looks for a kill-switch file */
 };
 
 struct metrics_file {
@@ -442,17 +443,36 @@ static bool keep_trying(struct metrics_file *f, const char *line, size_t length)
     return true;
 }
 
-void metrics_serve(const struct metrics_run *run, int socket)
+static void ignore_signals(void)
 {
     static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ};
+
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
+}
+
+void kill_file_serve(const char *path, int socket)
+{
+    struct pollfd run = {.fd = socket, .events = POLLRDHUP};
+    bool there, looked = false;
+
+    ignore_signals();
+    do {
+        there = faccessat(AT_FDCWD, path, F_OK, 0) == 0;
+        if (there || !looked)
+            looked = write(socket, there ? (char[]){KILL_FILE_THERE} : "0", 1) == 1;
+    } while (!there && poll(&run, 1, LOOK_MILLISECONDS) == 0);
+}
+
+void metrics_serve(const struct metrics_run *run, int socket)
+{
     struct metrics_file f = {.run = run, .socket = socket, .fd = -1};
     FILE *lines = fdopen(socket, "r");
     char *line = NULL;
     size_t size = 0;
     ssize_t length;
 
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        signal(ignored[i], SIG_IGN);
+    ignore_signals();
     if (lines && keep_trying(&f, NULL, 0))
         while ((length = getline(&line, &size, lines)) > 0 && line[length - 1] == '\n') {
             look_at_name(&f);

@@ -196,7 +196,7 @@ static int run_summary(int argc, char **argv, struct error *err)
     return result;
 }
 
-/* ---- the writer of a run's metrics, which muster-train starts ---- */
+/* ---- what muster-train starts ---- */
 
 static int run_writer(char **argv)
 {
@@ -228,6 +228,10 @@ int main(int argc, char **argv)
 
     if (argc == 5 && strncmp(argv[1], "--write=", strlen("--write=")) == 0)
         return run_writer(argv);
+    if (argc == 3 && strcmp(argv[1], "--watch") == 0) {
+        kill_file_serve(argv[2], STDIN_FILENO);
+        return CODE_OK;
+    }
     setlocale(LC_CTYPE, ""); /* but not LC_NUMERIC: JSON's numbers have a decimal point */
     for (size_t i = 0; argc > 1 && i < sizeof COMMANDS / sizeof COMMANDS[0]; i++)
         if (strcmp(argv[1], COMMANDS[i].name) == 0) {
