@@ -226,6 +226,16 @@ static void describe_attention(const struct run *run)
                 e->job->attention == ATTENTION_CUDNN ? "; cuDNN has none for this job (muster.cfg(5))" : "");
 }
 
+/* A short job file may well lack the keys that keep anything of the run. */
+static void describe_unkept(const struct run *run)
+{
+    bool weights = !run->job->checkpoint.dir[0], metrics = !run->job->report.metrics[0];
+
+    if (weights || metrics)
+        run_log(run, "not kept when the run ends: %s%s%s", weights ? "its weights (set checkpoint.dir)" : "",
+                weights && metrics ? ", " : "", metrics ? "its metrics (set report.metrics)" : "");
+}
+
 static void describe_run(const struct run *run)
 {
     const struct job *job = run->job;
@@ -242,6 +252,7 @@ static void describe_run(const struct run *run)
     describe_documents(run);
     describe_attention(run);
     describe_memory(run);
+    describe_unkept(run);
 }
 
 static int measure_peak(struct run *run, struct error *err)

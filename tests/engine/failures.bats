@@ -377,3 +377,14 @@ teardown() {
     [[ $output == *"checkpoints are written directly to "*", the job's memory limit has "*" left"* ]]
     muster-ckpt verify "$DIR/ckpt"
 }
+
+@test "a run whose job file keeps no weights or no metrics says so at its start, and which keys keep them" {
+    cd "$DIR"
+    local lacks=(--set batch.steps=6 --set report.metrics=)
+    muster-train job.cfg "${lacks[@]}" >log
+    grep -qx 'not kept when the run ends: its weights (set checkpoint.dir), its metrics (set report.metrics)' log
+    muster-train job.cfg "${lacks[@]}" --set checkpoint.dir=ckpt >log
+    grep -qx 'not kept when the run ends: its metrics (set report.metrics)' log
+    muster-train job.cfg --set batch.steps=6 --set checkpoint.dir=ckpt2 >log
+    [ "$(grep -c 'not kept' log)" -eq 0 ]
+}
