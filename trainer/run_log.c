@@ -63,6 +63,13 @@ struct metrics_step run_measure(const struct run *run, const struct step_result 
     };
 }
 
+/* Of a line: all but the last, behind which some terminals wrap. */
+static int terminal_columns(const struct terminal *terminal)
+{
+    return terminal->columns > 20 ? terminal->columns - 1 : 79;
+}
+
+/* In Megatron's form; on a terminal a short one, above the progress line. */
 static void print_log_line(struct run *run, const struct metrics_step *m)
 {
     struct mean_loss loss = loss_mean(&run->logged);
@@ -75,17 +82,22 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
         .skipped = run->logged_skipped,
         .nans = run->logged_nans,
     };
+    struct terminal terminal = {.columns = terminal_inspect(STDOUT_FILENO).columns}; /* not live: without a bar */
     double rescale; /* from this step's rates to the mean since the last line */
-    char text[LOG_LINE_SIZE];
+    char text[PROGRESS_SIZE];
 
     line.mean.step_seconds = run->logged_seconds / (double)run->logged_steps;
     rescale = m->step_seconds / line.mean.step_seconds;
-    line.mean.loss = loss.all - loss.order;
+    line.mean.loss = loss.all - (run->terminal ? 0 : loss.order);
     line.mean.order_loss = loss.order;
+    line.mean.tokens_per_second *= rescale;
     line.mean.tflops *= rescale;
     line.mean.mfu *= rescale;
     line.mean.hfu *= rescale;
-    log_line_format(text, &line);
+    if (run->terminal)
+        progress_line(text, terminal_columns(&terminal), &terminal, &line.mean, line.steps, NAN);
+    else
+        log_line_format(text, &line);
     run_log(run, "%s", text);
     run->logged_steps = 0;
     run->logged_skipped = run->logged_nans = 0;
@@ -111,7 +123,7 @@ static void print_progress(const struct run *run, const struct metrics_step *m)
     struct terminal terminal = terminal_inspect(STDOUT_FILENO); /* each time: windows are resized */
     char text[PROGRESS_SIZE];
 
-    progress_line(text, terminal.columns > 20 ? terminal.columns - 1 : 79, &terminal, m, run->job->batch.steps,
+    progress_line(text, terminal_columns(&terminal), &terminal, m, run->job->batch.steps,
                   (double)(run->job->batch.steps - m->step) * m->step_seconds);
     printf("\r\033[K%s", text);
     fflush(stdout);
@@ -156,10 +168,10 @@ void run_report(struct run *run, const struct metrics_step *m, const struct loss
     run->logged_skipped += m->skipped;
     if (!run->leader)
         return;
+    if (m->step % run->job->report.log_every == 0 || m->step == run->job->batch.steps)
+        print_log_line(run, m);
     if (run->terminal)
         print_progress(run, m);
-    else if (m->step % run->job->report.log_every == 0 || m->step == run->job->batch.steps)
-        print_log_line(run, m);
 }
 
 /* ---- data sets ----------------------------------------------------------------------------------------------------- */

@@ -139,6 +139,8 @@ on_terminal() {
     on_terminal TERM=xterm LC_ALL=C NO_COLOR=1 >"$DIR/out"
     grep -q $'\r\033\\[K6/6  .*loss' "$DIR/out"
     [ "$(LC_ALL=C grep -c $'\033\\[3' "$DIR/out")" -eq 0 ]
+    grep -q $'\r\033\\[K3/6  loss [0-9.]*  .*tok/s' "$DIR/out" # stays above the bar
+    [ "$(grep -c 'iteration' "$DIR/out")" -eq 0 ]
     [ "$(LC_ALL=C tr -d '\000-\177' <"$DIR/out" | wc -c)" -eq 0 ]
     on_terminal TERM=dumb LC_ALL=C >"$DIR/out"
     grep -q ' iteration        6/       6 ' "$DIR/out"
