@@ -101,6 +101,7 @@ static void plot_goes_to_the_file_or_stdout(void **state)
     expect(0, "plot FILE", "shrunk: 4 \u2192 2 ranks at step 12");
     expect(0, "plot FILE --reference FILE --title T -o FILE.svg && grep -c '</svg>' FILE.svg", "1\n");
     assert_int_equal(unlink(path), 0);
+    expect(64, "plot FILE -o FILE.png", ": the picture is SVG; name it FILE.svg, and convert that with rsvg-convert");
     expect(64, "plot FILE -o FILE", ": would write the picture over the metrics; name another file");
     expect(64, "plot /dev/null --reference FILE -o FILE", ": would write the picture over the metrics");
     expect(0, "summary FILE", "steps       1 to 20");
@@ -142,7 +143,7 @@ static void follow_ends_at_the_last_step(void **state)
 
 static void follow_ends_with_the_process_or_a_signal(void **state)
 {
-    expect(0, "follow FILE.not-there --interval 0 --pid $(sh -c 'echo $$')", "waiting for ");
+    expect(0, "follow FILE.not-there --pid $(sh -c 'echo $$')", "waiting for ");
     write_run(7, 7, 4);
     expect(0, "follow FILE --pid $(sh -c 'echo $$')", "step 7  loss"); /* that shell is gone */
     expect(124,

@@ -37,7 +37,6 @@ struct follower {
 
     bool drawn;     /* the cursor is behind a live line */
     bool waiting;   /* "waiting for ..." was printed */
-    double began;   /* when following began */
     double printed; /* when a plain line was printed */
     long printed_step;
 };
@@ -92,7 +91,7 @@ static void show_progress(struct follower *f, bool end)
     if (terminal.live) {
         printf("\r%s\033[K%s", line, end ? "\n" : "");
         f->drawn = true;
-    } else if (f->last.step == 0 && !f->waiting && now - f->began >= f->follow->interval) {
+    } else if (f->last.step == 0 && !f->waiting) {
         f->waiting = puts(line) >= 0;
     } else if (f->last.step != f->printed_step && (end || now - f->printed >= f->follow->interval)) {
         puts(line);
@@ -221,7 +220,7 @@ int follow_run(const struct follow *follow, struct error *err)
 {
     const struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: a signal ends the sleep */
     const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
-    struct follower f = {.follow = follow, .began = clock_monotonic(), .printed = -INFINITY};
+    struct follower f = {.follow = follow, .printed = -INFINITY};
     bool end = false;
     int result = 0;
 

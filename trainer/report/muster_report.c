@@ -66,6 +66,19 @@ static int write_plot(const char *path, const struct plot *plot, struct error *e
     return out ? io_close_file(out, path, plot_write(out, plot, err), err) : -1;
 }
 
+/* A file of such a name would be none that other programs can read. */
+static int check_ending(const char *output, struct error *err)
+{
+    static const char *const others[] = {".png", ".pdf", ".ps", ".eps", ".jpg", ".jpeg", ".gif", ".webp"};
+
+    for (size_t i = 0; output && i < sizeof others / sizeof *others; i++)
+        if (text_ends_with(output, others[i]))
+            return error_set(
+                err, CODE_USAGE,
+                "-o %s: the picture is SVG; name it FILE.svg, and convert that with rsvg-convert or magick", output);
+    return 0;
+}
+
 /* Refuses an output file that is one of the inputs. */
 static int protect_metrics(const char *output, const char *path, struct error *err)
 {
@@ -95,8 +108,8 @@ static int draw_plot(const char *path, const char *reference, const char *output
     struct metrics_step *steps = NULL, *other = NULL;
     int result = -1;
 
-    if (protect_metrics(output, path, err) == 0 && protect_metrics(output, reference, err) == 0 &&
-        read_metrics(path, &steps, &plot->nsteps, err) == 0 &&
+    if (check_ending(output, err) == 0 && protect_metrics(output, path, err) == 0 &&
+        protect_metrics(output, reference, err) == 0 && read_metrics(path, &steps, &plot->nsteps, err) == 0 &&
         (!reference || read_metrics(reference, &other, &plot->nreference, err) == 0)) {
         plot->steps = steps;
         plot->reference = other;
