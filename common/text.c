@@ -276,6 +276,11 @@ void json_string_member(FILE *out, const char *key, const char *value)
     json_quote(out, value);
 }
 
+void json_real_member(FILE *out, const char *key, double value)
+{
+    fprintf(out, isfinite(value) ? ",\"%s\":%.12g" : ",\"%s\":null", key, value);
+}
+
 void json_number_member(FILE *out, const char *key, long value)
 {
     fprintf(out, ",\"%s\":%ld", key, value);

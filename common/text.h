@@ -105,5 +105,6 @@ void json_quote(FILE *out, const char *text);
 /* ,"key":"value" and ,"key":3 - the caller writes the first key of an object. */
 void json_string_member(FILE *out, const char *key, const char *value);
 void json_number_member(FILE *out, const char *key, long value);
+void json_real_member(FILE *out, const char *key, double value); /* null if it is not finite */
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/text.h"
 #include "plan/schedule.h"
 
 enum { MOST_ROWS = INT_MAX / 8 }; /* tokens of a micro-batch; kernels count rows in an int */
@@ -287,8 +288,27 @@ static void print_table(FILE *out, const struct footprint *bytes, int stages, bo
         fprintf(out, "\n  largest: stage %d of %d", largest, stages);
 }
 
-char *rank_config_table(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
-                        struct error *err)
+static void write_stages(FILE *out, const struct footprint *bytes, int stages, bool is_host)
+{
+    for (int stage = 0; stage < stages; stage++) {
+        fprintf(out, "%c{\"stage\":%d", stage ? ',' : '[', stage);
+        for (int row = 0; row < (int)(sizeof rows / sizeof *rows) - is_host; row++) {
+            char key[32] = "", *end = key;
+
+            for (const char *at = rows[row]; *at; at++) /* "in all, on device" is in_all_on_device */
+                if (*at != ',')
+                    *end++ = (char)(*at == ' ' ? '_' : *at);
+            *end = '\0';
+            json_number_member(out, key, (long)footprint_row(&bytes[stage], row));
+        }
+        fputc('}', out);
+    }
+    fputc(']', out);
+}
+
+static char *describe_stages(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
+                             void (*print)(FILE *out, const struct footprint *bytes, int stages, bool is_host),
+                             struct error *err)
 {
     struct footprint *bytes = calloc((size_t)mesh->pp, sizeof *bytes);
     char *text = NULL;
@@ -300,7 +320,7 @@ char *rank_config_table(const struct job *job, const struct mesh *mesh, const st
         result = rank_config_footprint(job, mesh, mesh_rank(mesh, (struct mesh_coords){.pp = stage}), device,
                                        &bytes[stage], err);
     if (result == 0)
-        print_table(out, bytes, mesh->pp, device->is_host);
+        print(out, bytes, mesh->pp, device->is_host);
     if (out)
         fclose(out);
     free(bytes);
@@ -308,4 +328,16 @@ char *rank_config_table(const struct job *job, const struct mesh *mesh, const st
         return text;
     free(text);
     return NULL;
+}
+
+char *rank_config_table(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
+                        struct error *err)
+{
+    return describe_stages(job, mesh, device, print_table, err);
+}
+
+char *rank_config_json(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
+                       struct error *err)
+{
+    return describe_stages(job, mesh, device, write_stages, err);
 }

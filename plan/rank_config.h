@@ -69,4 +69,8 @@ bool rank_config_uses_cudnn(const struct job *job, const struct device_traits *d
 char *rank_config_table(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
                         struct error *err);
 
+/* The same for all stages and in bytes: an array of JSON objects, with a member for each kind. */
+char *rank_config_json(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
+                       struct error *err);
+
 #endif

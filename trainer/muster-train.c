@@ -13,25 +13,24 @@
 #include "trainer/choose.h"
 #include "trainer/train.h"
 
-static const char usage[] =
-    "usage: muster-train JOB.cfg [--set path=value]...\n"
-    "       muster-train --check JOB.cfg [--set path=value]...\n"
-    "       muster-train --evaluate JOB.cfg [--set path=value]...\n"
-    "       muster-train --plan RANKS JOB.cfg [--set path=value]...\n"
-    "       muster-train --keys | --mpi | --version | --help\n"
-    "\n"
-    "Trains the model that the job file describes; see muster.cfg(5). Under Slurm:\n"
-    "srun --mpi=$(muster-train --mpi) muster-train JOB.cfg\n"
-    "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
-    "  --check           only check the job file\n"
-    "  --evaluate        print the loss of data.valid for the newest checkpoint\n"
-    "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
-    "  --keys            list every key with its type and default\n"
-    "  --mpi             print the type for srun --mpi that suits the MPI library\n"
-    "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
+static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n"
+                            "       muster-train --check JOB.cfg [--set path=value]...\n"
+                            "       muster-train --evaluate JOB.cfg [--set path=value]...\n"
+                            "       muster-train --plan RANKS JOB.cfg [--set path=value]... [--json]\n"
+                            "       muster-train --keys | --mpi | --version | --help\n"
+                            "\n"
+                            "Trains the model that the job file describes; see muster.cfg(5). Under Slurm:\n"
+                            "srun --mpi=$(muster-train --mpi) muster-train JOB.cfg\n"
+                            "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
+                            "  --check           only check the job file\n"
+                            "  --evaluate        print the loss of data.valid for the newest checkpoint\n"
+                            "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
+                            "  --keys            list every key with its type and default\n"
+                            "  --mpi             print the type for srun --mpi that suits the MPI library\n"
+                            "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
 struct train_options {
-    bool check, evaluate, keys, mpi;
+    bool check, evaluate, json, keys, mpi;
     long plan; /* ranks; 0: train */
     const char *job_path;
     char **set;
@@ -59,6 +58,7 @@ static int parse_options(struct train_options *o, int argc, char **argv)
         {"set", OPTION_TAKE, .to = o, .take = add_set},
         {"check", OPTION_FLAG, .to = &o->check},
         {"evaluate", OPTION_FLAG, .to = &o->evaluate},
+        {"json", OPTION_FLAG, .to = &o->json},
         {"keys", OPTION_FLAG, .to = &o->keys},
         {"mpi", OPTION_FLAG, .to = &o->mpi},
         {"plan", OPTION_WHOLE, .to = &o->plan, .least = 1, .most = 1000000},
@@ -78,6 +78,8 @@ static int parse_options(struct train_options *o, int argc, char **argv)
         return option_fail("no job file was given");
     if (optind + 1 < argc)
         return option_fail("more than one job file was given: %s", argv[optind + 1]);
+    if (o->json && !o->plan)
+        return option_fail("--json is for --plan");
     o->job_path = argv[optind];
     return -1;
 }
@@ -136,18 +138,19 @@ static int plan_traits(const struct job *job, struct device_traits *traits, stru
 }
 
 /* Prints the mesh and the memory of a run without starting it. */
-static int print_plan(const struct job *job, int ranks, struct error *err)
+static int print_plan(const struct job *job, int ranks, bool json, struct error *err)
 {
     struct mesh mesh;
     struct device_traits device;
     char *text = NULL;
 
     if (plan_traits(job, &device, err) == 0 && mesh_fit(&mesh, ranks, job->parallel.tp, job->parallel.pp, err) == 0)
-        text = rank_config_table(job, &mesh, &device, err);
+        text = (json ? rank_config_json : rank_config_table)(job, &mesh, &device, err);
     if (!text)
         return -1;
-    printf("%d ranks: dp %d x tp %d x pp %d, ZeRO-%d\n%s\n", ranks, mesh.dp, mesh.tp, mesh.pp, job->parallel.zero,
-           text);
+    printf(json ? "{\"ranks\":%d,\"dp\":%d,\"tp\":%d,\"pp\":%d,\"zero\":%d,\"bytes\":%s}\n"
+                : "%d ranks: dp %d x tp %d x pp %d, ZeRO-%d\n%s\n",
+           ranks, mesh.dp, mesh.tp, mesh.pp, job->parallel.zero, text);
     free(text);
     return 0;
 }
@@ -174,7 +177,7 @@ static int inspect_job(const struct train_options *options)
     if (!options->check)
         result = choose_mesh_of(&job, options->job_path, (int)options->plan, &err) < 0
                      ? -1
-                     : print_plan(&job, (int)options->plan, &err);
+                     : print_plan(&job, (int)options->plan, options->json, &err);
     else if ((result = job_each_variable(&job, warn_of_preload, (void *)options->job_path, &err)) == 0)
         printf("%s is a valid job file\n", options->job_path);
     job_destroy(&job);

@@ -61,3 +61,25 @@ assert 1 < float(row["predicted_gib"]) < 40 and 0.1 < float(row["predicted_secon
     [[ $output == *"new.cfg is not written: nothing fits"* ]]
     [ ! -e new.cfg ]
 }
+
+@test "--json of muster-train --plan, muster-data show and verify, and muster-report summary: what the words say" {
+    tiny_job "$BATS_TEST_TMPDIR"
+    cd "$BATS_TEST_TMPDIR"
+    muster-train job.cfg --set batch.steps=6 >log
+    muster-train --plan 4 job.cfg --set parallel.pp=2 >plan
+    { muster-train --plan 4 job.cfg --set parallel.pp=2 --json && muster-data show train --json &&
+        muster-data verify train valid --json && muster-report summary metrics.jsonl --json; } >json
+    python3 - <<'PY'
+import json, re
+plan, shown, train, valid, run = map(json.loads, open("json"))
+words = open("plan").read()
+assert words.startswith("4 ranks: dp {dp} x tp {tp} x pp {pp}, ZeRO-{zero}\n".format(**plan)), words
+for key, name in (("workspace", "workspace"), ("in_all_on_device", "in all, on device")):
+    mib = re.search(name + " +([0-9.]+) +([0-9.]+)", words).groups()
+    assert [f"{stage[key] / 2**20:.1f}" for stage in plan["bytes"]] == list(mib), (key, mib)
+assert train == shown | {"least_token": train["least_token"], "largest_token": train["largest_token"]}
+assert valid["prefix"] == "valid" and 0 < valid["tokens"] < train["tokens"]
+assert [run["first_step"], run["last_step"], run["steps"], run["meshes"][0]["world"]] == [1, 6, 6, 1]
+assert abs(run["last_loss"] - json.loads(open("metrics.jsonl").readlines()[-1])["loss"]) < 1e-9
+PY
+}

@@ -105,6 +105,7 @@ static void plot_goes_to_the_file_or_stdout(void **state)
     expect(64, "plot FILE -o FILE", ": would write the picture over the metrics; name another file");
     expect(64, "plot /dev/null --reference FILE -o FILE", ": would write the picture over the metrics");
     expect(0, "summary FILE", "steps       1 to 20");
+    expect(0, "summary --json FILE", ",\"lowest_loss\":{\"step\":20,\"loss\":3.4},");
 }
 
 /* A child that plays the job: steps 1 to 30 on 4 ranks, a crash, and from 21 to 40 on 2. */

@@ -40,7 +40,7 @@ static char *summary_text(const struct metrics_step *steps, size_t count)
     FILE *out = open_memstream(&text, &length);
 
     assert_non_null(out);
-    assert_int_equal(summary_print(out, "run", steps, count, NULL), 0);
+    assert_int_equal(summary_print(out, "run", false, steps, count, NULL), 0);
     fclose(out);
     return text;
 }
@@ -74,7 +74,7 @@ static void summary_says_what_happened(void **state)
         if (!strstr(text, expected[i]))
             fail_msg("\"%s\" is not in\n%s", expected[i], text);
     free(text);
-    assert_int_equal(summary_print(stdout, "none", NULL, 0, &err), -1);
+    assert_int_equal(summary_print(stdout, "none", false, NULL, 0, &err), -1);
     assert_int_equal(err.code, CODE_DATA);
     free(run);
 }

@@ -54,13 +54,17 @@ static int read_tokens(const struct indexed *indexed, int32_t vocab, struct toke
     return 0;
 }
 
+static const char *type_name(const struct indexed_facts *facts)
+{
+    return facts->type == INDEXED_U8 ? "uint8" : facts->type == INDEXED_U16 ? "uint16" : "int32";
+}
+
 static void print_set(const char *prefix, const struct indexed_facts *facts, const struct token_range *range,
                       const struct tokenizer *tokenizer)
 {
     const bool sentences = facts->longest_document > 1;
-    const char *type = facts->type == INDEXED_U8 ? "uint8" : facts->type == INDEXED_U16 ? "uint16" : "int32";
 
-    printf("%s: %" PRIu64 " tokens (%s), ", prefix, facts->tokens, type);
+    printf("%s: %" PRIu64 " tokens (%s), ", prefix, facts->tokens, type_name(facts));
     print_documents(facts, sentences);
     printf(", longest %s %" PRIu64, sentences ? "sentence" : "sequence", facts->longest);
     if (range && facts->tokens)
@@ -71,7 +75,28 @@ static void print_set(const char *prefix, const struct indexed_facts *facts, con
     putchar('\n');
 }
 
-static int print_one(const char *prefix, bool every_token, struct error *err)
+static void write_set(const char *prefix, const struct indexed_facts *facts, const struct token_range *range,
+                      const struct tokenizer *tokenizer)
+{
+    fputs("{\"prefix\":", stdout);
+    json_quote(stdout, prefix);
+    json_number_member(stdout, "tokens", (long)facts->tokens);
+    json_string_member(stdout, "type", type_name(facts));
+    json_number_member(stdout, "sequences", (long)facts->sequences);
+    json_number_member(stdout, "documents", (long)facts->documents);
+    json_number_member(stdout, "longest_sequence", (long)facts->longest);
+    if (range && facts->tokens) {
+        json_number_member(stdout, "least_token", range->least);
+        json_number_member(stdout, "largest_token", range->most);
+    }
+    if (tokenizer) {
+        json_string_member(stdout, "tokenizer", tokenizer_kind(tokenizer));
+        json_number_member(stdout, "tokenizer_size", tokenizer_size(tokenizer));
+    }
+    puts("}");
+}
+
+static int print_one(const char *prefix, bool every_token, bool json, struct error *err)
 {
     char folder[PATH_MAX];
     struct indexed *indexed = indexed_open(prefix, err);
@@ -90,7 +115,7 @@ static int print_one(const char *prefix, bool every_token, struct error *err)
             error_prefix(err, "%s does not fit", folder);
         goto done;
     }
-    print_set(prefix, &facts, every_token ? &range : NULL, tokenizer);
+    (json ? write_set : print_set)(prefix, &facts, every_token ? &range : NULL, tokenizer);
     status = 0;
 
 done:
@@ -102,7 +127,9 @@ done:
 int data_show(int argc, char **argv)
 {
     const bool every_token = strcmp(argv[0], "verify") == 0;
-    int code = options_read(&(const struct option_row){0}, argc, argv, data_usage);
+    bool json = false;
+    const struct option_row rows[] = {{"json", OPTION_FLAG, .to = &json}, {0}};
+    int code = options_read(rows, argc, argv, data_usage);
     struct error err;
 
     if (code >= 0)
@@ -111,7 +138,7 @@ int data_show(int argc, char **argv)
         return option_fail("%s: no prefix was given", argv[0]);
     code = CODE_OK;
     for (int i = optind; i < argc; i++)
-        if (print_one(argv[i], every_token, &err) < 0)
+        if (print_one(argv[i], every_token, json, &err) < 0)
             code = error_report(&err);
     return code;
 }

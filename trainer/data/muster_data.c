@@ -11,8 +11,8 @@
 
 const char data_usage[] =
     "usage: muster-data TEXT... --out PREFIX [OPTION]...\n"
-    "       muster-data show PREFIX...\n"
-    "       muster-data verify PREFIX...\n"
+    "       muster-data show PREFIX... [--json]\n"
+    "       muster-data verify PREFIX... [--json]\n"
     "       muster-data decode PREFIX [--documents N[-M]] [--tokenizer PATH]\n"
     "       muster-data train-tokenizer TEXT... --out FOLDER --vocab-size N [OPTION]...\n"
     "Turns text into the data sets that muster-train reads. A TEXT is plain text, one document, or JSON lines\n"
@@ -38,6 +38,7 @@ const char data_usage[] =
     "  train-tokenizer     make a SentencePiece vocabulary of N tokens; also takes --files-from, --key, --raw, "
     "--workers\n"
     "  --kind KIND         of train-tokenizer: bpe or unigram (bpe)\n"
+    "  --json              of show and verify: one JSON object a line\n"
     "  --help, --version\n";
 
 const char *data_plural(uint64_t count)

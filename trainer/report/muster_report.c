@@ -18,7 +18,7 @@ enum { CODE_DIFFER = 1 }; /* like diff's; other failures use common/error.h */
 static const char HELP[] = "usage: muster-report follow METRICS [--steps N] [--pid PID] [--interval SECONDS]\n"
                            "       muster-report plot METRICS [--reference METRICS] [--title TEXT] [-o FILE.svg]\n"
                            "       muster-report compare METRICS METRICS [--tolerance T] [--common]\n"
-                           "       muster-report summary METRICS\n"
+                           "       muster-report summary METRICS [--json]\n"
                            "       muster-report --help | --version\n"
                            "\n"
                            "METRICS is the metrics.jsonl that muster-train writes. See muster-report(1).\n";
@@ -198,13 +198,14 @@ static int run_summary(int argc, char **argv, struct error *err)
 {
     struct metrics_step *steps;
     size_t count;
-    int result = read_options(&(const struct option_row){0}, argc, argv, 1);
+    bool json = false;
+    int result = read_options((const struct option_row[]){{"json", OPTION_FLAG, .to = &json}, {0}}, argc, argv, 1);
 
     if (result >= 0)
         return result;
     if (read_metrics(argv[optind], &steps, &count, err) < 0)
         return -1;
-    result = summary_print(stdout, argv[optind], steps, count, err);
+    result = summary_print(stdout, argv[optind], json, steps, count, err);
     free(steps);
     return result;
 }

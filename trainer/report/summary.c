@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/text.h"
 #include "trainer/report/progress.h"
 
 /* ---- a part of a run, or all of it ---- */
@@ -159,7 +160,66 @@ static void print_segments(FILE *out, const struct run_segment *segments, size_t
     }
 }
 
-int summary_print(FILE *out, const char *name, const struct metrics_step *steps, size_t count, struct error *err)
+/* Of a segment: the members of an object, after its name. */
+static void write_segment(FILE *out, const struct run_segment *s)
+{
+    const struct {
+        const char *key;
+        double value;
+    } members[] = {
+        {"first_step", (double)s->first->step},
+        {"last_step", (double)s->last->step},
+        {"steps", (double)s->steps},
+        {"world", s->last->world},
+        {"dp", s->last->dp},
+        {"tp", s->last->tp},
+        {"pp", s->last->pp},
+        {"seconds", s->seconds},
+        {"tokens", s->tokens},
+        {"tokens_per_second", s->tokens / s->seconds},
+        {"tflops", s->tflops},
+        {"mfu", s->mfu},
+        {"hfu", s->hfu},
+        {"first_loss", s->first->loss},
+        {"last_loss", s->last->loss},
+        {"consumed_samples", (double)s->last->consumed_samples},
+    };
+
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        json_real_member(out, members[i].key, members[i].value);
+}
+
+static void write_step(FILE *out, const char *name, const struct metrics_step *step, double loss)
+{
+    if (!step)
+        return;
+    fprintf(out, ",\"%s\":{\"step\":%ld", name, step->step);
+    json_real_member(out, "loss", loss);
+    fputc('}', out);
+}
+
+static void write_json(FILE *out, const char *name, const struct run_segment *all, const struct totals *t,
+                       const struct run_segment *segments, size_t count)
+{
+    fputs("{\"metrics\":", out);
+    json_quote(out, name);
+    write_segment(out, all);
+    write_step(out, "lowest_loss", t->best, t->best ? t->best->loss : NAN);
+    write_step(out, "lowest_valid_loss", t->best_valid, t->best_valid ? t->best_valid->valid_loss : NAN);
+    write_step(out, "last_valid_loss", t->last_valid, t->last_valid ? t->last_valid->valid_loss : NAN);
+    json_number_member(out, "skipped", t->skipped);
+    json_number_member(out, "not_finite", t->not_finite);
+    fputs(",\"meshes\":[", out);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(out, "%s{\"number\":%zu", i ? "," : "", i + 1);
+        write_segment(out, &segments[i]);
+        fputc('}', out);
+    }
+    fputs("]}\n", out);
+}
+
+int summary_print(FILE *out, const char *name, bool json, const struct metrics_step *steps, size_t count,
+                  struct error *err)
 {
     struct run_segment *segments, all;
     struct totals totals;
@@ -171,10 +231,14 @@ int summary_print(FILE *out, const char *name, const struct metrics_step *steps,
         return -1;
     totals = gather_values(steps, count);
     all = measure_steps(steps, count);
-    fprintf(out, "%s\n", name);
-    print_results(out, &all, &totals);
-    print_speed(out, &all);
-    print_segments(out, segments, nsegments);
+    if (json) {
+        write_json(out, name, &all, &totals, segments, nsegments);
+    } else {
+        fprintf(out, "%s\n", name);
+        print_results(out, &all, &totals);
+        print_speed(out, &all);
+        print_segments(out, segments, nsegments);
+    }
     free(segments);
     return 0;
 }
