@@ -8,6 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+const char *program_path(char path[4096], const char *name)
+{
+    if (name[0] == '/' || !getcwd(path, 2048) || strlen(name) >= 2048)
+        return name;
+    strcat(path, "/");
+    return strcat(path, name);
+}
+
 /*
  * Prints the state of job $1, and "step" unless its step $2 has ended: the run's own step may end in a job that goes
  * on. A suspended job's steps are listed too. The user's own filters of squeue's output do not apply.

@@ -98,7 +98,7 @@ static void start_writer(struct run *run)
 {
     struct metrics_link *l = run->metrics;
     const char *job = getenv("SLURM_JOB_ID"), *dir = run->job->checkpoint.dir, *path = run->job->report.metrics;
-    char write[32], id[32], owner[32];
+    char write[32], id[32], owner[32], whole[4096];
     const char *arguments[] = {write, path, id, owner, NULL};
     int ends[2], stream = open_stream(path), result;
     struct error err;
@@ -106,7 +106,7 @@ static void start_writer(struct run *run)
     l->started = clock_monotonic();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return;
-    arguments[1] = stream < 0 ? path : METRICS_STREAM;
+    arguments[1] = stream < 0 ? program_path(whole, path) : METRICS_STREAM;
     snprintf(write, sizeof write, "--write=%ld", l->fresh && !l->opened ? -1 : find_step(run));
     snprintf(id, sizeof id, job ? "%.0d%s" : "%d", job ? 0 : (int)getpid(), job);
     snprintf(owner, sizeof owner, "%u", dir[0] ? crc32c(0, dir, strlen(dir)) : (unsigned)getpid());

@@ -57,7 +57,8 @@ enum { KILL_FILE_SECONDS = 2, WATCHER_SECONDS = 5 }; /* at most for its first lo
 static void start_watcher(struct run *run)
 {
     struct kill_watch *watch = &run->kill_watch;
-    const char *arguments[] = {"--watch", run->job->report.kill_file, NULL};
+    char whole[4096];
+    const char *arguments[] = {"--watch", program_path(whole, run->job->report.kill_file), NULL};
     int ends[2];
     pid_t pid;
 
