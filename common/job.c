@@ -354,26 +354,26 @@ static char *full_text(const char *text, char *const *set, int nset)
     return NULL;
 }
 
-int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err)
+static int read_job(struct job_reader *reader, const char *text, char *const *set, int nset)
 {
-    struct job_reader reader = {.job = job, .name = name, .err = err};
+    struct job *job = reader->job;
 
     memset(job, 0, sizeof *job);
     job->text = full_text(text, set, nset);
     if (!job->text)
-        return error_errno(err, CODE_IO, "no memory for %s", name);
+        return error_errno(reader->err, CODE_IO, "no memory for %s", reader->name);
     for (int k = 0; k < job_key_count; k++)
-        if (job_keys[k].default_text && store_text(&reader, k, (struct job_origin){0}, job_keys[k].default_text) < 0)
+        if (job_keys[k].default_text && store_text(reader, k, (struct job_origin){0}, job_keys[k].default_text) < 0)
             goto fail;
-    if (store_file(&reader, text) < 0 || store_override_lines(&reader, text) < 0)
+    if (store_file(reader, text) < 0 || store_override_lines(reader, text) < 0)
         goto fail;
     for (int i = 0; i < nset; i++)
-        if (store_override(&reader, (struct job_origin){.override = set[i]}, set[i]) < 0)
+        if (store_override(reader, (struct job_origin){.override = set[i]}, set[i]) < 0)
             goto fail;
-    if (job_check(&reader) < 0)
+    if (job_check(reader) < 0)
         goto fail;
     for (int k = 0; k < job_key_count; k++)
-        job->given[k] = reader.origin[k].line > 0 || reader.origin[k].override;
+        job->given[k] = reader->origin[k].line > 0 || reader->origin[k].override;
     return 0;
 
 fail:
@@ -381,14 +381,22 @@ fail:
     return -1;
 }
 
+int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err)
+{
+    struct job_reader reader = {.job = job, .name = name, .stored = true, .err = err};
+
+    return read_job(&reader, text, set, nset);
+}
+
 int job_load(struct job *job, const char *path, char *const *set, int nset, struct error *err)
 {
+    struct job_reader reader = {.job = job, .name = path, .err = err};
     char *text = job_text_read(path, err);
     int status;
 
     if (!text)
         return -1;
-    status = job_parse(job, text, path, set, nset, err);
+    status = read_job(&reader, text, set, nset);
     free(text);
     return status;
 }

@@ -151,12 +151,13 @@ struct job {
 /*
  * Reads and checks a job file. `set` holds `nset` overrides "path=value", which replace the file's values. If several
  * are for one key, the last one counts. Errors name them as "--set path=value". A value is written as in the file;
- * strings need no quotes. Relative paths in the file are relative to the process's working directory. On failure *job
- * needs no destroying.
+ * strings need no quotes. Relative paths in the file are relative to the process's working directory; one that only a
+ * shell would expand ("~/ck", "$SCRATCH/ck") is refused. On failure *job needs no destroying.
  */
 int job_load(struct job *job, const char *path, char *const *set, int nset, struct error *err);
 
-/* The same for text in memory, such as the job file in a checkpoint; errors name the file `name`. */
+/* The same for text in memory, such as the job file in a checkpoint, whose paths may be any; errors name the file
+ * `name`. */
 int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err);
 
 void job_destroy(struct job *job); /* does nothing to zeros, and when *job could not be read */

@@ -261,10 +261,14 @@ static int check_files(const struct job_reader *r)
     return 0;
 }
 
-static int check_patterns(const struct job_reader *r)
+static int check_paths(const struct job_reader *r)
 {
     const char *key = job_bad_pattern(r->job);
+    char message[sizeof r->err->text];
 
+    for (int k = 0; k < job_key_count && !r->stored; k++)
+        if (job_needs_shell(r->job, &job_keys[k], message, sizeof message))
+            return job_reader_fail(r, r->origin[k], "%s", message);
     if (!key)
         return 0;
     return job_reader_fail(r, origin_of(r, key),
@@ -279,7 +283,7 @@ int job_check(const struct job_reader *r)
 
     if (fill_sizes(r) < 0 || check_pairs(r) < 0 || fill_bert_tokens(r) < 0 || check_documents(r) < 0 ||
         check_parallel(r) < 0 || check_rampup(r) < 0 || check_schedule(r) < 0 || check_factors(r) < 0 ||
-        check_files(r) < 0 || check_patterns(r) < 0)
+        check_files(r) < 0 || check_paths(r) < 0)
         return -1;
     if (job->parallel.reduce == REDUCE_AUTO)
         job->parallel.reduce = job->parallel.zero < 2 ? REDUCE_STEP : REDUCE_MICRO_BATCH;

@@ -20,6 +20,9 @@ enum job_key_type {
     JOB_KEY_CHOICE, /* an enum: the string's index among `choices` */
 };
 
+/* What a string is: no path; a path (or data sets, each with one); or a path that may hold patterns (job_expand_paths). */
+enum job_key_files { JOB_FILES_NONE, JOB_FILES_PLAIN, JOB_FILES_PATTERNS };
+
 /* A row of the table: the parser, the defaults, the ranges, the messages and the man page's test all read it. */
 struct job_key {
     const char *path; /* "batch.micro_batch" */
@@ -28,8 +31,9 @@ struct job_key {
     double least, most;         /* of numbers, both allowed; every bound is exact in a double */
     const char *rule;           /* the allowed range in words, where "at least" and "at most" do not describe it well */
     const char *const *choices; /* NULL at the end */
-    const char *default_text;   /* the default, in the job file's syntax; NULL if there is none */
-    const char *help;           /* one line */
+    enum job_key_files files;
+    const char *default_text; /* the default, in the job file's syntax; NULL if there is none */
+    const char *help;         /* one line */
 };
 
 extern const struct job_key job_keys[];
@@ -56,6 +60,7 @@ struct job_origin {
 struct job_reader {
     struct job *job;
     const char *name; /* of the file, for errors */
+    bool stored;      /* the text of an earlier run: its paths may be any */
     struct job_origin origin[JOB_KEY_MAX];
     struct error *err;
 };
@@ -63,6 +68,12 @@ struct job_reader {
 /* CODE_CONFIG with "FILE:LINE: ", "--set path=value: " or "FILE: " before the text. Returns -1. */
 int job_reader_fail(const struct job_reader *reader, struct job_origin at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/*
+ * Whether the key is a path that only a shell expands: "~/ck", "$SCRATCH/ck", "${HOME}/ck". muster does not: ranks could
+ * have other environments, and write to different directories. Writes the message with the remedy.
+ */
+bool job_needs_shell(const struct job *job, const struct job_key *key, char *message, size_t size);
 
 /* The first key of a path that has a '%' that begins no pattern (job_expand_paths); NULL for none. */
 const char *job_bad_pattern(const struct job *job);

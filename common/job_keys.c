@@ -15,6 +15,8 @@
  * default in the job file's syntax, NULL for none. */
 #define PLAIN(member, kind, initial, text)                                                                             \
     .path = #member, .type = JOB_KEY_##kind, FIELD(member), .default_text = initial, .help = text
+#define FILES(member, kind, which, initial, text)                                                                      \
+    .path = #member, .type = JOB_KEY_##kind, FIELD(member), .files = which, .default_text = initial, .help = text
 #define CHOICE(member, names, initial, text)                                                                           \
     .path = #member, .type = JOB_KEY_CHOICE, FIELD(member), .choices = names, .default_text = initial, .help = text
 #define NUMERIC(member, kind, initial, low, top, text)                                                                 \
@@ -66,7 +68,7 @@ const struct job_key job_keys[] = {
             "attention kernels of a GPU: cuDNN's where they are faster, muster's own, or cuDNN's wherever possible")},
 
     {CHOICE(parallel.mesh, meshes, "\"given\"", "\"auto\" chooses the mesh for the ranks that a start has")},
-    {PLAIN(parallel.machine, STRING, "\"\"", "of mesh \"auto\": the machine, by name or as a file")},
+    {FILES(parallel.machine, STRING, JOB_FILES_PLAIN, "\"\"", "of mesh \"auto\": the machine, by name or as a file")},
     {NUMERIC(parallel.tp, INT, "1", 1, 1024, "ranks that share each layer's matrices")},
     {NUMERIC(parallel.pp, INT, "1", 1, 1024, "pipeline stages that share the layers")},
     {NUMERIC(parallel.zero, INT, "1", 0, 3,
@@ -110,9 +112,10 @@ const struct job_key job_keys[] = {
              "skip a step whose loss is more than this times the running mean; 0 is off")},
     {NUMERIC(optimizer.most_skipped, INT, "10", 1, MANY, "give up after so many skipped steps in a row")},
 
-    {PLAIN(data.train, DATA, NULL, "prefix of a .bin and .idx made by muster-data, or several with weights")},
-    {PLAIN(data.valid, DATA, "\"\"", "the same for validation")},
-    {PLAIN(data.tokenizer, STRING, "\"\"",
+    {FILES(data.train, DATA, JOB_FILES_PLAIN, NULL,
+           "prefix of a .bin and .idx made by muster-data, or several with weights")},
+    {FILES(data.valid, DATA, JOB_FILES_PLAIN, "\"\"", "the same for validation")},
+    {FILES(data.tokenizer, STRING, JOB_FILES_PLAIN, "\"\"",
            "tokenizer that checkpoint.dir keeps; \"\" is PREFIX.tokenizer of the first training set, if there is one")},
     {CHOICE(data.changed, changes, "\"refuse\"",
             "a data set that was replaced since the checkpoint: \"accept\" trains with it")},
@@ -141,17 +144,17 @@ const struct job_key job_keys[] = {
              "steps in a row without overflow after which the loss scale doubles")},
     {NUMERIC(precision.loss_scale_hysteresis, INT, "2", 1, MANY, "overflows before the loss scale halves")},
 
-    {PLAIN(checkpoint.dir, STRING, "\"\"",
+    {FILES(checkpoint.dir, STRING, JOB_FILES_PATTERNS, "\"\"",
            "directory of checkpoints, on a file system that all nodes share; \"\" writes none")},
-    {PLAIN(checkpoint.load, STRING, "\"\"",
+    {FILES(checkpoint.load, STRING, JOB_FILES_PATTERNS, "\"\"",
            "directory of checkpoints to start from while checkpoint.dir has none; \"\" starts from initial weights")},
     {NUMERIC(checkpoint.every, LONG, "0", 0, MANY_STEPS,
              "steps between saves; 0 saves at the end and when stopped only")},
     {NUMERIC(checkpoint.keep, INT, "2", 0, MANY, "newest checkpoints kept; 0 keeps all")},
     {NUMERIC(checkpoint.keep_every, LONG, "0", 0, MANY_STEPS,
              "checkpoints at multiples of this many steps are kept for good; 0 is none")},
-    {PLAIN(
-        checkpoint.stage, STRING, "\"auto\"",
+    {FILES(
+        checkpoint.stage, STRING, JOB_FILES_PLAIN, "\"auto\"",
         "directory of each node where a save waits to be drained; \"auto\" is /dev/shm, or what srun --muster found; "
         "\"\" writes straight to checkpoint.dir")},
     {NUMERIC(checkpoint.staged, INT, "2", 1, 16, "saves that may wait in checkpoint.stage at once")},
@@ -164,8 +167,9 @@ const struct job_key job_keys[] = {
     {NUMERIC(report.log_every, LONG, "10", 1, MANY_STEPS, "steps between log lines")},
     {NUMERIC(report.eval_every, LONG, "0", 0, MANY_STEPS, "steps between validations; 0 is never")},
     {NUMERIC(report.eval_batches, INT, "10", 1, MANY, "global batches a validation")},
-    {PLAIN(report.metrics, STRING, "\"\"", "file of metrics, a JSON object a line; \"\" writes none")},
-    {PLAIN(report.kill_file, STRING, "\"\"", "when this file appears, save and stop; \"\" is off")},
+    {FILES(report.metrics, STRING, JOB_FILES_PATTERNS, "\"\"",
+           "file of metrics, a JSON object a line; \"\" writes none")},
+    {FILES(report.kill_file, STRING, JOB_FILES_PATTERNS, "\"\"", "when this file appears, save and stop; \"\" is off")},
     {NUMERIC(report.minutes, NUMBER, "0.0", 0, MANY, "save and stop after this many minutes; 0 is off")},
     {NUMERIC(report.peak_tflops, NUMBER, "0.0", 0, MANY,
              "peak TFLOP/s of one rank's device, for MFU; 0 measures it at start")},

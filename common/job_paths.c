@@ -7,6 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/job_data.h"
+#include "common/text.h"
+
 /* sbatch(1), "filename pattern" */
 static const struct pattern {
     char letter;
@@ -18,17 +21,6 @@ static const struct pattern {
     {'x', "SLURM_JOB_NAME", "the job's name"},
     {0, NULL, NULL},
 };
-
-/* The keys whose values may hold patterns. */
-static const struct {
-    const char *key;
-    size_t offset;
-} paths[] = {{"checkpoint.dir", offsetof(struct job, checkpoint.dir)},
-             {"checkpoint.load", offsetof(struct job, checkpoint.load)},
-             {"report.metrics", offsetof(struct job, report.metrics)},
-             {"report.kill_file", offsetof(struct job, report.kill_file)}};
-
-#define PATHS (sizeof paths / sizeof paths[0])
 
 /* The pattern at a '%': its length, its zero-padded width, and its row; NULL for "%%". -1 if it is none. */
 static int read_pattern(const char *text, int *width, const struct pattern **pattern)
@@ -54,10 +46,12 @@ const char *job_bad_pattern(const struct job *job)
     const struct pattern *pattern;
     int width, length = 0;
 
-    for (size_t i = 0; i < PATHS; i++)
-        for (const char *at = strchr((const char *)job + paths[i].offset, '%'); at; at = strchr(at + length, '%'))
-            if ((length = read_pattern(at, &width, &pattern)) < 0)
-                return paths[i].key;
+    for (int k = 0; k < job_key_count; k++)
+        if (job_keys[k].files == JOB_FILES_PATTERNS)
+            for (const char *at = strchr((const char *)job + job_keys[k].offset, '%'); at;
+                 at = strchr(at + length, '%'))
+                if ((length = read_pattern(at, &width, &pattern)) < 0)
+                    return job_keys[k].path;
     return NULL;
 }
 
@@ -107,10 +101,47 @@ static int expand_path(char *path, const char *key, struct error *err)
 
 int job_expand_paths(struct job *job, struct error *err)
 {
-    for (size_t i = 0; i < PATHS; i++)
-        if (expand_path((char *)job + paths[i].offset, paths[i].key, err) < 0)
+    for (int k = 0; k < job_key_count; k++)
+        if (job_keys[k].files == JOB_FILES_PATTERNS &&
+            expand_path((char *)job + job_keys[k].offset, job_keys[k].path, err) < 0)
             return -1;
     return 0;
+}
+
+/* ---- what a shell would expand ---------------------------------------------------------------------------------- */
+
+static bool is_for_shell(const char *path)
+{
+    if (path[0] == '~')
+        return true;
+    for (const char *at = path; (at = strchr(at, '$')); at++)
+        if (at[1] == '{' || text_name_length(at + 1) > 0)
+            return true;
+    return false;
+}
+
+bool job_needs_shell(const struct job *job, const struct job_key *key, char *message, size_t size)
+{
+    const char *text = (const char *)job + key->offset, *path;
+    struct job_data data = {.count = 1, .sets[0].prefix = text};
+    struct error ignored;
+    bool home;
+    int i = 0;
+
+    if (key->files == JOB_FILES_NONE || (key->type == JOB_KEY_DATA && job_data_parse(&data, text, &ignored) < 0))
+        return false;
+    while (i < data.count && !is_for_shell(data.sets[i].prefix))
+        i++;
+    if (i == data.count)
+        return false;
+    path = data.sets[i].prefix;
+    home = path[0] == '~' && (path[1] == '/' || !path[1]);
+    snprintf(message, size,
+             "%s: \"%.300s\" is not expanded: write the path in full, or have the shell expand it: --set "
+             "%s=\"%s%s%.300s%s\"%s",
+             key->path, path, key->path, data.count > 1 ? "... " : "", home ? "$HOME" : "", path + home,
+             data.count > 1 ? " ..." : "", path[0] == '~' ? "; a name that begins with ~ is ./~..." : "");
+    return true;
 }
 
 /* ---- checkpoint.stage ------------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "common/job.h"
+#include "common/job_impl.h"
 #include "common/philox.h"
 #include "tests/unit/test_files.h"
 #include "tests/unit/test_job_broken.h"
@@ -136,6 +137,49 @@ void unreadable_files_are_named(void **state)
     assert_load_fails("test_job.cfg", "test_job.cfg: larger than 1048576 bytes; a job file is text of at most 1 MiB");
     free(large);
     unlink("test_job.cfg");
+}
+
+/* Each string is a path, or named here. A later key that is a path joins by the column `files` of the table. */
+void every_path_that_a_shell_would_expand_is_refused(void **state)
+{
+    static const char *const paths[] = {"~", "~/x", "~alice/x", "$SCRATCH/x", "/a/$_b", "a${HOME}"};
+    static const char *const literal[] = {"./~x", "a~", "/a$/5$", "$", "$(x)"};
+    static const char over[] = "model = { preset = \"gpt-tiny\"; };\n"
+                               "data = { train = \"t\"; };\n"
+                               "checkpoint = { dir = \"$SCRATCH/ck\"; };\n";
+    struct job job;
+    struct error err;
+    int count = 0;
+
+    write_file("test_job.cfg", good, strlen(good));
+    for (int k = 0; k < job_key_count; k++) {
+        char set[128], *sets = set, expected[512];
+
+        if ((job_keys[k].type != JOB_KEY_STRING && job_keys[k].type != JOB_KEY_DATA) ||
+            strcmp(job_keys[k].path, "model.preset") == 0)
+            continue;
+        for (size_t i = 0; i < sizeof paths / sizeof *paths; i++, count++) {
+            snprintf(set, sizeof set, "%s=%s", job_keys[k].path, paths[i]);
+            snprintf(expected, sizeof expected, "--set %s: %s: \"%s\" is not expanded: write the path in full, or ",
+                     set, job_keys[k].path, paths[i]);
+            assert_int_equal(job_load(&job, "test_job.cfg", &sets, 1, &err), -1);
+            assert_memory_equal(err.text, expected, strlen(expected));
+            assert_int_equal(err.code, CODE_CONFIG);
+            assert_int_equal(job_parse(&job, good, "a checkpoint", &sets, 1, &err), 0);
+            job_destroy(&job);
+        }
+        for (size_t i = 0; i < sizeof literal / sizeof *literal; i++) {
+            snprintf(set, sizeof set, "%s=%s", job_keys[k].path, literal[i]);
+            if (job_load(&job, "test_job.cfg", &sets, 1, &err) < 0)
+                fail_msg("%s", err.text);
+            job_destroy(&job);
+        }
+    }
+    write_file("test_job.cfg", over, strlen(over)); /* what the message advises works: the override counts */
+    assert_int_equal(job_load(&job, "test_job.cfg", (char *[]){(char *)"checkpoint.dir=/scratch/ck"}, 1, &err), 0);
+    job_destroy(&job);
+    unlink("test_job.cfg");
+    assert_in_range(count, 9 * 6, 1000);
 }
 
 /* ---- mutations --------------------------------------------------------------------------------------------------- */
