@@ -297,6 +297,17 @@ static void log_changed_job(struct run *run)
         run_log(run, "the learning rate of step %ld is %.3E, and would have been %.3E", next, now, before);
 }
 
+/* A run of its own that trains nothing would only copy the checkpoint. */
+static int fail_trained(const struct run *run, const char *load, struct error *err)
+{
+    uint64_t step = run->engine->step;
+
+    return error_set(err, CODE_CONFIG,
+                     "batch.steps = %ld, and checkpoint.load = \"%.500s\" is of step %" PRIu64
+                     ", which counts: nothing is left to train; %" PRIu64 " would train one step more",
+                     run->job->batch.steps, load, step, step + 1);
+}
+
 /* From checkpoint.dir, else from checkpoint.load, else, if that is not set, from initial weights. */
 static int restore_or_initialize(struct run *run, struct error *err)
 {
@@ -322,6 +333,8 @@ static int restore_or_initialize(struct run *run, struct error *err)
                 dirs[1]);
         if (e->changed.code != CODE_OK)
             run_log(run, "warning: %s", e->changed.text);
+        if (!run->resumed && e->step >= (uint64_t)run->job->batch.steps)
+            return fail_trained(run, dirs[i], err);
         if (e->step >= (uint64_t)run->job->batch.steps)
             run_log(run, "nothing is left to train: batch.steps = %ld, counted from the first start of the run",
                     run->job->batch.steps);
