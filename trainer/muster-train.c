@@ -94,6 +94,18 @@ static int fail_to_connect(const struct error *err)
     return (int)err->code;
 }
 
+static void warn_of_forgotten(void)
+{
+    struct launch launch = launch_read();
+    const char *name = launch_forgotten(&launch);
+
+    if (name)
+        fprintf(stderr,
+                "muster-train: warning: %s=%s, but this process is the only rank: to start several, use srun "
+                "--mpi=%s, or the MPI library's mpiexec\n",
+                name, getenv(name), comm_launch_type());
+}
+
 /* The ranks connect first. So a rank that cannot read the job file can tell the others (comm_agree); otherwise they
  * would wait for it to connect. */
 static int run_training(const struct train_options *options)
@@ -105,6 +117,7 @@ static int run_training(const struct train_options *options)
 
     if (!world)
         return fail_to_connect(&err);
+    warn_of_forgotten();
     result = comm_agree(world, job_load(&job, options->job_path, options->set, options->nset, &err), &err);
     if (result == 0)
         result = choose_mesh(&job, options->job_path, world, &err);

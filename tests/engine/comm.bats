@@ -57,6 +57,20 @@ setup() {
     done
 }
 
+@test "a process that is alone where the environment tells of several ranks warns of the variable, and trains" {
+    cd "$BATS_TEST_TMPDIR"
+    tiny_job .
+    alone() { env -u SLURM_NTASKS -u WORLD_SIZE "$@" muster-train job.cfg --set batch.steps=6 2>err | grep -x "done at step 6"; }
+    alone
+    [ ! -s err ]
+    for set in SLURM_NTASKS=8 WORLD_SIZE=2; do
+        alone "$set"
+        cat err
+        [ "$(wc -l <err)" -eq 1 ]
+        grep -q "^muster-train: warning: $set, but this process is the only rank: .* srun --mpi=" err
+    done
+}
+
 @test "Slurm tasks without PMI2 are refused instead of running as single ranks" {
     run env SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 "$BUILD/tests/engine/comm_ranks"
     [ "$status" -eq 64 ]

@@ -46,8 +46,25 @@ static const struct {
     {"the shell of salloc", {"SLURM_STEP_NUM_TASKS=4"}, {"the launcher", false, false, 1}, NULL, NULL},
 };
 
+/* What else the environment has, and the variable that tells of the ranks that were not started. */
+static const struct {
+    const char *env[6], *variable;
+} lone[] = {
+    {{NULL}, NULL},
+    {{"SLURM_NTASKS=8"}, "SLURM_NTASKS"},
+    {{"SLURM_NTASKS=1", "SLURM_JOB_NUM_NODES=1", "WORLD_SIZE=1"}, NULL},
+    {{"SLURM_JOB_NUM_NODES=2"}, "SLURM_JOB_NUM_NODES"},
+    {{"WORLD_SIZE=2", "RANK=0"}, "WORLD_SIZE"},
+    {{"SLURM_NTASKS=8", "SLURM_PROCID=0", "SLURM_STEP_ID=4294967290", "SLURM_STEP_NUM_TASKS=1"}, "SLURM_NTASKS"},
+    {{"SLURM_NTASKS=8", "SLURM_PROCID=0", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=1"}, NULL},
+    {{"WORLD_SIZE=4", "SLURM_PROCID=0", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=1"}, "WORLD_SIZE"},
+    {{"SLURM_NTASKS=8", "PMI_FD=7", "PMI_RANK=0", "PMI_SIZE=1", "HYDI_CONTROL_FD=5"}, NULL},
+    {{"SLURM_NTASKS=8", "OMPI_COMM_WORLD_SIZE=1"}, NULL},
+    {{"SLURM_NTASKS=8", "WORLD_SIZE=8", STEP}, NULL},
+};
+
 /* Of the environment, only what launch_read reads: the rest is the test runner's. */
-static void set_environment(size_t which)
+static void set_environment(const char *const *env)
 {
     static const char *const read[] = {"SLURM_STEP_ID",
                                        "SLURM_PROCID",
@@ -60,12 +77,15 @@ static void set_environment(size_t which)
                                        "PMIX_RANK",
                                        "OMPI_COMM_WORLD_SIZE",
                                        "OMPI_COMM_WORLD_RANK",
-                                       "HYDI_CONTROL_FD"};
+                                       "HYDI_CONTROL_FD",
+                                       "WORLD_SIZE",
+                                       "SLURM_NTASKS",
+                                       "SLURM_JOB_NUM_NODES"};
 
     for (size_t i = 0; i < sizeof read / sizeof *read; i++)
         unsetenv(read[i]);
-    for (size_t i = 0; cases[which].env[i]; i++)
-        assert_int_equal(putenv((char *)(uintptr_t)cases[which].env[i]), 0);
+    for (size_t i = 0; env[i]; i++)
+        assert_int_equal(putenv((char *)(uintptr_t)env[i]), 0);
 }
 
 static void launchers(void **state)
@@ -73,13 +93,27 @@ static void launchers(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct launch launch, want = cases[i].launch;
 
-        set_environment(i);
+        set_environment(cases[i].env);
         launch = launch_read();
         print_message("# %s\n", cases[i].name);
         assert_string_equal(launch.launcher, want.launcher);
         assert_int_equal(launch.size, want.size);
         assert_true(launch.pmi == want.pmi && launch.pmix == want.pmix);
         assert_int_equal(launch_rank(), launch.pmi || launch.pmix || launch.size == 4);
+    }
+}
+
+static void one_rank_where_several_were_meant(void **state)
+{
+    for (size_t i = 0; i < sizeof lone / sizeof *lone; i++) {
+        struct launch launch;
+        const char *variable;
+
+        set_environment(lone[i].env);
+        launch = launch_read();
+        variable = launch_forgotten(&launch);
+        print_message("# %zu: %s\n", i, variable ? variable : "none");
+        assert_string_equal(variable ? variable : "", lone[i].variable ? lone[i].variable : "");
     }
 }
 
@@ -121,7 +155,11 @@ static void libraries(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(launchers), cmocka_unit_test(libraries)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launchers),
+        cmocka_unit_test(libraries),
+        cmocka_unit_test(one_rank_where_several_were_meant),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

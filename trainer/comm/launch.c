@@ -33,6 +33,22 @@ struct launch launch_read(void)
     return launch;
 }
 
+const char *launch_forgotten(const struct launch *launch)
+{
+    /* torchrun also starts processes in a step of one task; the job's own numbers count outside of steps only */
+    static const char *const names[] = {"WORLD_SIZE", "SLURM_NTASKS", "SLURM_JOB_NUM_NODES"};
+    const char *step = getenv("SLURM_STEP_ID");
+    bool shell = !step || strlen(step) > 9; /* a number that Slurm reserves is that of salloc's shell */
+    bool srun = strcmp(launch->launcher, "srun") == 0;
+    bool launched = launch->pmi || launch->pmix || (srun ? !shell : strcmp(launch->launcher, "mpirun") == 0);
+    size_t count = launched ? 1 : sizeof names / sizeof *names;
+
+    for (size_t i = 0; i < count && launch->size == 1; i++)
+        if (env_number(names[i]) > 1)
+            return names[i];
+    return NULL;
+}
+
 int launch_rank(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};

@@ -30,6 +30,12 @@ struct launch {
 /* Reads the environment. A process without a launcher has size 1 and no protocol. */
 struct launch launch_read(void);
 
+/*
+ * The variable, such as "SLURM_NTASKS", by which this process was meant to be one of several ranks although its `launch`
+ * has only one: srun was forgotten, or torchrun started it. NULL if there is none.
+ */
+const char *launch_forgotten(const struct launch *launch);
+
 /* This process's rank as the launcher counts; 0 without one. When all ranks have the same error, 0 reports it. */
 int launch_rank(void);
 
