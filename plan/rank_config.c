@@ -24,21 +24,25 @@ long rank_config_most_samples(const struct job *job, const struct mesh *mesh)
     return (job->batch.global_batch + mesh->dp - 1) / mesh->dp + 1;
 }
 
+int rank_config_check_batch(const struct job *job, const struct mesh *mesh, int size, struct error *err)
+{
+    const char *key = job->batch.global_batch == size ? "global_batch" : "rampup_start: the next step's batch";
+
+    if (mesh->dp > size)
+        return error_set(err, CODE_CONFIG,
+                         "batch.%s = %d is less than the number of data-parallel ranks (%d): start at most %d ranks or "
+                         "increase the batch",
+                         key, size, mesh->dp, size * mesh->tp * mesh->pp);
+    return 0;
+}
+
 static int check_batch(const struct job *job, const struct mesh *mesh, struct error *err)
 {
-    int smallest = job->batch.rampup_start ? job->batch.rampup_start : job->batch.global_batch;
-
     if ((long)job->batch.micro_batch * job->model.seq_length > MOST_ROWS)
         return error_set(err, CODE_CONFIG,
                          "a micro-batch of %d x %d tokens is more than %d: lower batch.micro_batch or model.seq_length",
                          job->batch.micro_batch, job->model.seq_length, MOST_ROWS);
-    if (mesh->dp > smallest)
-        return error_set(err, CODE_CONFIG,
-                         "batch.%s = %d is less than the number of data-parallel ranks (%d): start at most %d ranks or "
-                         "increase the batch",
-                         job->batch.rampup_start ? "rampup_start" : "global_batch", smallest, mesh->dp,
-                         smallest * mesh->tp * mesh->pp);
-    return 0;
+    return rank_config_check_batch(job, mesh, job->batch.global_batch, err);
 }
 
 /* The layers are cut into pp * chunks parts of equal work; chunk c of this pipeline stage is part c * pp + pp_rank, as

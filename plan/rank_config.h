@@ -29,9 +29,13 @@ struct rank_config {
     size_t tp_scratch; /* for tp_create */
 };
 
-/* -1 with CODE_CONFIG if the job does not fit the mesh, with CODE_IO when out of memory. */
+/* -1 with CODE_CONFIG if the job, at its full batch, does not fit the mesh, with CODE_IO when out of memory. */
 int rank_config_set(struct rank_config *config, const struct job *job, const struct mesh *mesh, int rank,
                     const struct device_traits *device, struct error *err);
+
+/* -1 with CODE_CONFIG if steps of `size` samples are too small for the mesh. Of a ramp-up, only the sizes still to come
+ * count: how far it is, only the run knows. */
+int rank_config_check_batch(const struct job *job, const struct mesh *mesh, int size, struct error *err);
 
 /*
  * A dp rank's share of a global batch of `size` samples. It is contiguous; the shares differ by at most one sample. It

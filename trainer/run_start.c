@@ -357,6 +357,14 @@ static int restore_or_initialize(struct run *run, struct error *err)
     return 0;
 }
 
+/* A ramp-up that is over, or whose next size suffices, does not limit the ranks. */
+static int check_next_batch(const struct run *run, struct error *err)
+{
+    int next = batch_size_at(run->job, run->engine->consumed_samples);
+
+    return rank_config_check_batch(run->job, &run->engine->config.mesh, next, err);
+}
+
 static int open_metrics(struct run *run, struct error *err)
 {
     return comm_agree(run->world, run_metrics_start(run, err), err);
@@ -453,8 +461,9 @@ int run_start(struct run *run, struct error *err)
         return -1;
     describe_run(run);
     if (run_tokenizer_start(run, err) < 0 || compare_threads(run, err) < 0 || !(run->saver = saver_create(run, err)) ||
-        restore_or_initialize(run, err) < 0 || saver_reserve(run->saver, run->resumed, err) < 0 ||
-        run_data_start(run, err) < 0 || open_metrics(run, err) < 0 || find_validation(run, err) < 0)
+        restore_or_initialize(run, err) < 0 || check_next_batch(run, err) < 0 ||
+        saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 ||
+        open_metrics(run, err) < 0 || find_validation(run, err) < 0)
         return -1;
     recorder_phase(NULL);
     return 0;

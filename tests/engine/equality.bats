@@ -78,6 +78,22 @@ train() {
     [[ $output == *"batch.global_batch = 2"* ]]
 }
 
+@test "a ramp-up limits the ranks only until the batch has grown: a requeued job starts on more, and --evaluate too" {
+    train="muster-train $DIR/job.cfg --set batch.global_batch=4 --set batch.micro_batch=1 --set batch.rampup_start=1
+        --set batch.rampup_increment=1 --set batch.rampup_samples=60 --set checkpoint.dir=$DIR/ramp"
+    run ranks 2 $train --set batch.steps=10 --set optimizer.decay_steps=50
+    echo "$output"
+    [ "$status" -eq 78 ]
+    [[ $output == *"batch.rampup_start: the next step's batch = 1 is less than the number of data-parallel ranks (2): start at most 1"* ]]
+    ranks 1 $train --set batch.steps=10 --set optimizer.decay_steps=50 >/dev/null
+    run ranks 2 $train --set batch.steps=12 --set optimizer.decay_steps=50
+    [ "$status" -eq 78 ]
+    ranks 1 $train --set batch.steps=24 --set optimizer.decay_steps=50 >/dev/null
+    ranks 2 $train --set batch.steps=40 --set optimizer.decay_steps=50 | grep -x "done at step 40"
+    ranks 4 $train --set batch.steps=50 | grep -x "done at step 50"
+    ranks 4 muster-train --evaluate $(cut -d' ' -f2- <<<$train) | grep '"step":50,'
+}
+
 @test "another seed gives different losses" {
     train seed1 1
     train seed2 1 batch.seed=2
