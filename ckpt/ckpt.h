@@ -145,8 +145,8 @@ int ckpt_recover(const char *dir, struct error *err);
  * accepts, and the attempts at steps older than the newest of these. A checkpoint that does not open is not counted, so
  * that the last whole one always stays. Newer broken ones stay too, for inspection, and all of an unknown format
  * (format/json_fields.h). Also removes probe.*.tmp and latest.*.tmp older than a day, and the contents of .trash. With
- * keep_every above 0, checkpoints of steps that are multiples of it are never removed; they still count among the
- * newest `keep`.
+ * keep_every above 0, the first checkpoint at or after each multiple of it, and before the next, is never removed, unless
+ * it does not open and a later one of the same multiple does; they still count among the newest `keep`.
  */
 int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err);
 

@@ -119,7 +119,7 @@ struct job {
         char load[JOB_PATH_SIZE];  /* to start from if dir has no checkpoint; "" is initial weights */
         long every;                /* steps between saves; 0 saves at the end and when stopped only */
         int keep;                  /* newest checkpoints kept; 0 keeps all */
-        long keep_every;           /* steps whose multiples are kept for good; 0 is none */
+        long keep_every;           /* the first at or after each multiple of it is kept for good; 0 is none */
         char stage[JOB_PATH_SIZE]; /* directory on each node for staged saves, or "auto"; "" writes directly to dir */
         int staged;                /* most staged saves at once */
         bool partner;              /* each node also keeps its neighbour's staged shards */

