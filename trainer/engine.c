@@ -36,6 +36,15 @@ static int create_sums(struct set_sums *sums, const struct blend *data, struct e
     return sums->losses ? 0 : -1;
 }
 
+int engine_open_sets(struct engine *e, struct error *err)
+{
+    e->train = blend_create(e->job, true, err);
+    if (!e->train || !e->job->data.valid[0])
+        return e->train ? 0 : -1;
+    e->valid = blend_create(e->job, false, err);
+    return e->valid ? check_validation(e, err) : -1;
+}
+
 /* Opens the data, and allocates room for this rank's largest share and one empty sample. */
 static int open_data(struct engine *e, struct error *err)
 {
@@ -44,14 +53,8 @@ static int open_data(struct engine *e, struct error *err)
     long most = rank_config_most_samples(job, &e->config.mesh);
 
     recorder_phase("opening its data");
-    e->train = blend_create(job, true, err);
-    if (!e->train)
+    if (engine_open_sets(e, err) < 0)
         return -1;
-    if (job->data.valid[0]) {
-        e->valid = blend_create(job, false, err);
-        if (!e->valid || check_validation(e, err) < 0)
-            return -1;
-    }
     e->job_text = set_record_append(job->text ? job->text : "", e->train, e->valid, err);
     if (!e->job_text)
         return -1;

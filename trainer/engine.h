@@ -96,6 +96,9 @@ struct step_result {
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err);
 void engine_destroy(struct engine *engine);
 
+/* A part of engine_create: opens the data sets of engine->job as engine->train and valid. Not collective. */
+int engine_open_sets(struct engine *engine, struct error *err);
+
 /* Initial weights from batch.seed, step 0. Collective. */
 int engine_initialize(struct engine *engine, struct error *err);
 
@@ -152,6 +155,9 @@ int pipeline_run(struct pipeline *pipeline, const struct micro_batch *micro_batc
  *   CODE_CONFIG  one is of another model, of an unknown format, or (if ours) of another seed, or of data that has
  *                changed (engine->changed, data.changed).
  * After CODE_IO and CODE_CONFIG no older checkpoint was tried. If not ours, dir may be a single checkpoint, .../step-N.
+ *
+ * An engine without `zero` (--check) has only job, world, units and perhaps data sets: reads the manifests and the
+ * progress alone, changes nothing on the disk and does not try again.
  */
 int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why),
                    struct error *err);

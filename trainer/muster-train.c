@@ -22,7 +22,7 @@ static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n
                             "Trains the model that the job file describes; see muster.cfg(5). Under Slurm:\n"
                             "srun --mpi=$(muster-train --mpi) muster-train JOB.cfg\n"
                             "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
-                            "  --check           only check the job file\n"
+                            "  --check           only check the job file, and the data, checkpoints and paths that this node sees\n"
                             "  --evaluate        print the loss of data.valid for the newest checkpoint\n"
                             "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
                             "  --keys            list every key with its type and default\n"
@@ -191,7 +191,8 @@ static int inspect_job(const struct train_options *options)
         result = choose_mesh_of(&job, options->job_path, (int)options->plan, &err) < 0
                      ? -1
                      : print_plan(&job, (int)options->plan, options->json, &err);
-    else if ((result = job_each_variable(&job, warn_of_preload, (void *)options->job_path, &err)) == 0)
+    else if ((result = job_each_variable(&job, warn_of_preload, (void *)options->job_path, &err)) == 0 &&
+             (result = check_job_files(&job, &err)) == 0)
         printf("%s is a valid job file\n", options->job_path);
     job_destroy(&job);
     return result < 0 ? error_report(&err) : CODE_OK;

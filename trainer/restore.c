@@ -277,7 +277,7 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct nod
     }
     /* No rank begins to read alone: the ranks of a node read together. */
     result = comm_agree(e->world, result, err);
-    if (result == 0) {
+    if (result == 0 && e->zero) {
         result = read_state(e, ckpt, memory, err);
         *failed_here = result < 0 && !memory->failed_elsewhere;
         result = comm_agree(e->world, result, err);
@@ -312,7 +312,8 @@ static int shared_list(struct engine *e, const char *dir, bool ours, uint64_t **
     *count = 0;
     if (comm_rank(e->world) == 0) {
         /* A save that was complete but not committed when its job was killed becomes the newest checkpoint now. */
-        result = ckpt_recover(dir, err) < 0 && (ours || err->code == CODE_CONFIG) ? -1 : 0;
+        if (e->zero && ckpt_recover(dir, err) < 0 && (ours || err->code == CODE_CONFIG))
+            result = -1;
         result = result < 0 ? -1 : ckpt_list(dir, steps, count, err);
         bytes = *count * sizeof **steps;
     }
@@ -338,7 +339,7 @@ static int load_agreed(struct engine *e, const char *dir, uint64_t step, struct 
 
         if (comm_sum_f64(e->world, &failed, 1, err) < 0)
             return -1;
-        if (result == 0 || err->code == CODE_CONFIG || tries == LOAD_RETRIES ||
+        if (result == 0 || err->code == CODE_CONFIG || tries == LOAD_RETRIES || !e->zero ||
             (err->code == CODE_DATA && (int)failed == comm_size(e->world)))
             return result;
         clock_sleep(1);
@@ -355,7 +356,7 @@ static int check_directory(struct engine *e, const char *dir, struct error *err)
     struct error damage = *err, why;
     int result = 0;
 
-    if (comm_rank(e->world) == 0 && access(dir, W_OK) == 0 && ckpt_probe(dir, &why) < 0)
+    if (comm_rank(e->world) == 0 && e->zero && access(dir, W_OK) == 0 && ckpt_probe(dir, &why) < 0)
         result = error_set(err, CODE_IO, "%.400s; it may be whole, because its file system fails: %.500s", damage.text,
                            why.text);
     if (comm_agree(e->world, result, err) < 0)
@@ -369,7 +370,7 @@ static int set_aside(struct engine *e, const char *dir, const uint64_t *steps, s
 {
     int result = 0;
 
-    for (size_t i = 0; i < count && result == 0 && comm_rank(e->world) == 0; i++)
+    for (size_t i = 0; i < count && result == 0 && comm_rank(e->world) == 0 && e->zero; i++)
         result = ckpt_set_aside(dir, steps[i], NULL, 0, err);
     return comm_agree(e->world, result, err);
 }
@@ -447,5 +448,5 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
     free(steps);
     if (result < 0 || count == 0)
         return result;
-    return zero_finish_load(e->zero, err) < 0 ? -1 : 1;
+    return e->zero && zero_finish_load(e->zero, err) < 0 ? -1 : 1;
 }

@@ -68,6 +68,10 @@ struct run {
 int run_create_engine(struct run *run, struct error *err);
 int run_start(struct run *run, struct error *err);
 
+/* A part of run_start, which --check calls too: loads from checkpoint.dir, else from checkpoint.load, else, if that is
+ * not set, sets initial weights; without engine->zero it only looks (engine_restore). */
+int run_restore(struct run *run, struct error *err);
+
 /* Gathers `count` floats of each rank: malloc'ed, [world][count]. Collective. NULL with *err when out of memory, or a
  * rank is lost. */
 void *run_gather(const struct run *run, const void *own, size_t count, const char *purpose, struct error *err);
@@ -124,6 +128,9 @@ void run_watch_stop(struct run *run);
  * CODE_CONFIG if it has more tokens than the model, or if a data set or checkpoint.dir has another one. Collective.
  */
 int run_tokenizer_start(struct run *run, struct error *err);
+
+/* The part of it that rank 0 does; without run->claim nothing is copied. */
+int run_tokenizer_check(const struct run *run, struct error *err);
 
 /*
  * Before the engine is created: fills run->job_of_engine. Where documents are separated (data.reset) and data.eod is

@@ -308,8 +308,7 @@ static int fail_trained(const struct run *run, const char *load, struct error *e
                      run->job->batch.steps, load, step, step + 1);
 }
 
-/* From checkpoint.dir, else from checkpoint.load, else, if that is not set, from initial weights. */
-static int restore_or_initialize(struct run *run, struct error *err)
+int run_restore(struct run *run, struct error *err)
 {
     const char *const dirs[] = {run->job->checkpoint.dir, run->job->checkpoint.load};
     struct engine *e = run->engine;
@@ -351,7 +350,7 @@ static int restore_or_initialize(struct run *run, struct error *err)
             "checkpoint.load = \"%s\", but there is no checkpoint in that directory: correct it, or remove the key "
             "to start from initial weights",
             dirs[1]);
-    if (engine_initialize(e, err) < 0)
+    if (e->zero && engine_initialize(e, err) < 0)
         return -1;
     run_log(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
     return 0;
@@ -461,7 +460,7 @@ int run_start(struct run *run, struct error *err)
         return -1;
     describe_run(run);
     if (run_tokenizer_start(run, err) < 0 || compare_threads(run, err) < 0 || !(run->saver = saver_create(run, err)) ||
-        restore_or_initialize(run, err) < 0 || check_next_batch(run, err) < 0 ||
+        run_restore(run, err) < 0 || check_next_batch(run, err) < 0 ||
         saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 ||
         open_metrics(run, err) < 0 || find_validation(run, err) < 0)
         return -1;

@@ -70,7 +70,7 @@ static int compare_sets(const struct run *run, const char *path, const struct to
     return 0;
 }
 
-/* In checkpoint.dir. */
+/* In checkpoint.dir, if the run has claimed it. */
 static int keep_copy(const struct run *run, const char *path, const struct tokenizer *tokenizer, struct error *err)
 {
     char copy[PATH_MAX];
@@ -80,7 +80,7 @@ static int keep_copy(const struct run *run, const char *path, const struct token
     snprintf(copy, sizeof copy, "%s/tokenizer", run->job->checkpoint.dir);
     if (access(copy, F_OK) == 0)
         return compare_with(path, tokenizer, copy, "give this run the former, or a checkpoint.dir of its own", err);
-    return tokenizer_save(tokenizer_path(tokenizer), copy, err);
+    return run->claim ? tokenizer_save(tokenizer_path(tokenizer), copy, err) : 0;
 }
 
 static int take_tokenizer(const struct run *run, const char *path, struct error *err)
@@ -137,15 +137,17 @@ static int check_no_tokenizer(const struct run *run, struct error *err)
     return 0;
 }
 
-int run_tokenizer_start(struct run *run, struct error *err)
+int run_tokenizer_check(const struct run *run, struct error *err)
 {
     char path[PATH_MAX];
-    int result = 0;
 
+    return find_tokenizer(run->job, path) ? take_tokenizer(run, path, err) : check_no_tokenizer(run, err);
+}
+
+int run_tokenizer_start(struct run *run, struct error *err)
+{
     recorder_phase("opening its tokenizer");
-    if (run->leader)
-        result = find_tokenizer(run->job, path) ? take_tokenizer(run, path, err) : check_no_tokenizer(run, err);
-    return comm_agree(run->world, result, err);
+    return comm_agree(run->world, run->leader ? run_tokenizer_check(run, err) : 0, err);
 }
 
 /* The end of a document in the tokenizer at `path`; -1 for none that the model has. */

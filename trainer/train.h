@@ -18,6 +18,13 @@ int train(const struct job *job, struct comm *world, struct error *err);
 int evaluate(const struct job *job, struct comm *world, struct error *err);
 
 /*
+ * --check: looks at what the first seconds of a run would refuse, in the data, tokenizers, checkpoints and paths that
+ * this node sees. Writes nothing, claims nothing; a file system that does not answer is given up after seconds. Prints a
+ * warning for what this node cannot see. -1 with the first thing that contradicts the job, with the run's own error.
+ */
+int check_job_files(const struct job *job, struct error *err);
+
+/*
  * This rank has failed: notifies the other ranks (comm_world_fail) and reports the error. An error of all ranks is
  * reported by rank 0 only; after an error of one rank, that rank and rank 0 report it. err->code may change
  * (comm_world_fail).

@@ -64,6 +64,51 @@ refused() {
     [[ $output == *"LD_PRELOAD makes every rank load /opt/x.so"*"is a valid job file" ]]
 }
 
+@test "--check refuses what data and checkpoints contradict (78), warns of what this node cannot see (0), and writes nothing" {
+    tiny_job "$DIR/tiny"
+    cd "$DIR/tiny"
+    muster-train job.cfg --set batch.steps=6 --set checkpoint.dir=base >/dev/null
+    rm metrics.jsonl
+    touch stop
+    muster-data train-tokenizer text --out tok --vocab-size 400 >/dev/null
+    find . -printf '%P %T@ %s\n' | sort >../before
+    check() { muster-train --check job.cfg "$@"; }
+    refused 78 "with model.vocab = 100 tokens are 0 to 99" check --set model.vocab=100
+    refused 78 "the tokenizer tok has 400 tokens, and model.vocab = 256" check --set data.tokenizer=tok
+    refused 78 "a sample of model.seq_length = 1048576 needs" check --set model.seq_length=1048576
+    refused 78 "is of another model: its wpe.weight is 32 x 32, the job file's 64 x 32" \
+        check --set checkpoint.dir=base --set model.seq_length=64
+    refused 78 "is of another model: it has 2 heads" check --set checkpoint.load=base --set model.heads=4
+    refused 78 "base was trained with batch.seed = 1, the job file has 7" check --set checkpoint.dir=base --set batch.seed=7
+    refused 78 "is of step 6, which counts: nothing is left to train" check --set checkpoint.load=base --set batch.steps=6
+    refused 78 "the kill-switch file stop exists" check --set report.kill_file=stop
+    unseen() { # WORDS ARGUMENT...
+        refused 0 "muster-train: warning: $1" check "${@:2}"
+        grep -qx "job.cfg is a valid job file" ../out
+    }
+    unseen "this node cannot check all: data.valid: nowhere.idx: No such file" --set data.valid=nowhere
+    unseen "this node cannot check all: data.tokenizer: none: No such file" --set data.tokenizer=none
+    unseen "this node cannot check all: checkpoint.load: none: No such file" --set checkpoint.load=none
+    unseen "this node cannot check all: report.metrics: cannot write to no/dir/: No such file" --set report.metrics=no/dir/m
+    unseen "this node cannot check all: checkpoint.dir: cannot write to /proc/sys/" --set checkpoint.dir=/proc/sys/ck
+    unseen "not looked at, outside of that job: checkpoint.dir: %j is the job's number" --set checkpoint.dir=base/%j
+    check --set checkpoint.dir=new/deep --set report.metrics=m --set checkpoint.load=base | grep -x "job.cfg is a valid job file"
+    find . -printf '%P %T@ %s\n' | sort | cmp - ../before
+}
+
+@test "--check gives up a file system that does not answer" {
+    local shim=$BUILD/tests/crash/.libs/libshim.so
+    [ -e "$shim" ] || skip "the crash tests' shim is not built"
+    tiny_job "$DIR/tiny"
+    mkdir "$DIR/stuck"
+    mv "$DIR"/tiny/train.* "$DIR/stuck/"
+    run env LD_PRELOAD="$shim" SHIM_PROGRAM=muster-train SHIM_FAIL=look:1:WAIT SHIM_GO="$DIR/never" \
+        SHIM_ROOT="$(realpath "$DIR/stuck")" timeout 120 muster-train --check "$DIR/tiny/job.cfg" --set data.train="$DIR/stuck/train"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"warning: this node cannot check all: data.train and data.valid not looked at: no answer within 5 s"* ]]
+}
+
 @test "an invalid MUSTER_RANK_MAP of a one-rank run is refused with 64" {
     tiny_job "$DIR/tiny"
     for map in garbage 0-3 1 0,0 -; do

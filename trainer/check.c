@@ -1,0 +1,164 @@
+/* check.c - muster-train --check: what the first seconds of a run would refuse, as far as this node sees it. */
+#include <errno.h>
+#include <libgen.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ckpt/models/units.h"
+#include "common/clock.h"
+#include "common/job_data.h"
+#include "trainer/data/blend.h"
+#include "trainer/run.h"
+#include "trainer/train.h"
+
+enum { LOOK_SECONDS = 5, SAMPLES = 16 };
+
+/* ---- the looks: CODE_IO is what this node cannot see, any other code contradicts the job ---- */
+
+/* On this node a data set may be missing, as on a login node; engine_open_sets would take it for a wrong prefix. */
+static int find_sets(const char *key, const char *value, struct error *err)
+{
+    struct job_data data;
+    char path[JOB_PATH_SIZE + 8];
+
+    if (job_data_parse(&data, value, err) < 0)
+        return -1;
+    for (int i = 0; i < data.count; i++)
+        for (int k = 0; k < 2; k++) {
+            snprintf(path, sizeof path, "%s.%s", data.sets[i].prefix, k ? "bin" : "idx");
+            if (access(path, R_OK) < 0)
+                return error_errno(err, CODE_IO, "%s: %s", key, path);
+        }
+    return 0;
+}
+
+static int look_at_data(struct run *run, struct error *err)
+{
+    const struct job *job = run->job;
+    long count = job->batch.global_batch < SAMPLES ? job->batch.global_batch : SAMPLES;
+    struct batch *batch;
+    int result;
+
+    if (find_sets("data.train", job->data.train, err) < 0 || find_sets("data.valid", job->data.valid, err) < 0 ||
+        engine_open_sets(run->engine, err) < 0)
+        return -1;
+    batch = batch_create(&job->model, job->data.reset == RESET_DOCUMENT, count, err);
+    result = batch ? batch_read(batch, run->engine->train, 0, count, err) : -1;
+    batch_destroy(batch);
+    return result;
+}
+
+/* look_at_data has reported what cannot be opened. */
+static int look_at_tokenizer(struct run *run, struct error *err)
+{
+    return engine_open_sets(run->engine, err) < 0 ? 0 : run_tokenizer_check(run, err);
+}
+
+static int look_at_checkpoint(struct run *run, struct error *err)
+{
+    const char *load = run->job->checkpoint.load;
+    struct engine *e = run->engine;
+    struct error ignored;
+
+    if (load[0] && access(load, F_OK) < 0)
+        return error_errno(err, CODE_IO, "checkpoint.load: %s", load);
+    if (engine_open_sets(e, &ignored) < 0)
+        e->train = e->valid = NULL;
+    e->units = units_create_whole(&run->job->model, err);
+    e->world = e->units ? comm_alone_create(err) : NULL;
+    return e->world ? run_restore(run, err) : -1;
+}
+
+/* Metrics are made in a directory that exists, checkpoint.dir in the first one above it that does. */
+static int look_at_paths(struct run *run, struct error *err)
+{
+    const char *metrics = run->job->report.metrics;
+    char above[JOB_PATH_SIZE + 4], dir[JOB_PATH_SIZE + 4];
+
+    snprintf(above, sizeof above, "%s", run->job->checkpoint.dir);
+    while (above[0] && access(above, F_OK) < 0 && errno == ENOENT)
+        snprintf(above, sizeof above, "%s", dirname(strcpy(dir, above)));
+    strcat(above, above[0] ? "/" : ""); /* so that a file is none */
+    if (above[0] && access(above, W_OK | X_OK) < 0)
+        return error_errno(err, CODE_IO, "checkpoint.dir: cannot write to %s", above);
+    snprintf(above, sizeof above, "%s/", metrics[0] ? dirname(strcpy(dir, metrics)) : "");
+    if (metrics[0] && access(metrics, W_OK) < 0 && access(above, W_OK | X_OK) < 0)
+        return error_errno(err, CODE_IO, "report.metrics: cannot write to %s", above);
+    return 0;
+}
+
+/* ---- in a child process, which may wait for a file system for ever ---- */
+
+static void answer_look(int (*look)(struct run *, struct error *), const struct job *job, int to)
+{
+    struct engine engine = {.job = job};
+    struct run run = {.job = job, .engine = &engine}; /* no leader: the run's log is silent */
+    struct error err = {.code = CODE_OK};
+
+    if (look(&run, &err) == 0)
+        err.code = CODE_OK;
+    fflush(stdout);
+    _exit(write(to, &err, sizeof err) == (ssize_t)sizeof err ? 0 : 1);
+}
+
+static void take_look(int (*look)(struct run *, struct error *), const char *at, const struct job *job,
+                      struct error *err)
+{
+    int ends[2];
+    pid_t child;
+
+    error_set(err, CODE_IO, "%s not looked at: no answer within %d s", at, LOOK_SECONDS);
+    fflush(stdout);
+    if (pipe(ends) < 0)
+        return;
+    child = fork();
+    if (child == 0)
+        answer_look(look, job, ends[1]);
+    close(ends[1]);
+    if (child > 0 && poll(&(struct pollfd){.fd = ends[0], .events = POLLIN}, 1, LOOK_SECONDS * 1000) > 0 &&
+        read(ends[0], err, sizeof *err) != (ssize_t)sizeof *err)
+        error_set(err, CODE_INTERNAL, "%s: the look ended without an answer", at);
+    close(ends[0]);
+    if (child > 0)
+        kill(child, SIGKILL);
+    for (int i = 0; i < 100 && child > 0 && waitpid(child, NULL, WNOHANG) == 0; i++)
+        clock_sleep(0.01); /* one that a file system holds ends when that answers */
+}
+
+int check_job_files(const struct job *job, struct error *err)
+{
+    static const struct {
+        const char *at;
+        int (*look)(struct run *, struct error *);
+    } looks[] = {
+        {"report.kill_file", run_kill_file_start},
+        {"data.tokenizer", look_at_tokenizer},
+        {"data.train and data.valid", look_at_data},
+        {"checkpoint.dir and checkpoint.load", look_at_checkpoint},
+        {"checkpoint.dir and report.metrics", look_at_paths},
+    };
+    struct job here = *job;
+    char *paths[] = {here.checkpoint.dir, here.checkpoint.load, here.report.metrics, here.report.kill_file};
+
+    if (job_expand_paths(&here, err) < 0)
+        fprintf(stderr, "muster-train: warning: not looked at, outside of that job: %s\n", err->text);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (strchr(paths[i], '%'))
+            paths[i][0] = '\0';
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        take_look(looks[i].look, looks[i].at, &here, err);
+        if (err->code == CODE_IO)
+            fprintf(stderr, "muster-train: warning: this node cannot check all: %s\n", err->text);
+        else if (err->code != CODE_OK)
+            break;
+    }
+    if (err->code == CODE_OK || err->code == CODE_IO)
+        return 0;
+    if (err->code == CODE_DATA) /* job and data, or checkpoint, do not fit each other */
+        err->code = CODE_CONFIG;
+    return -1;
+}
