@@ -2,9 +2,12 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
+#include "common/clock.h"
 #include "common/job_data.h"
 #include "common/text.h"
+#include "trainer/report/progress.h"
 #include "trainer/run.h"
 #include "trainer/train.h"
 
@@ -40,14 +43,39 @@ static uint64_t count_samples(const struct blend *data)
     return (uint64_t)least;
 }
 
-static int add_samples(struct run *run, uint64_t samples, struct loss_sums *sums, struct error *err)
+/* On standard error: standard output has the result alone. After the last batch the line is erased. */
+static void show_progress(const struct run *run, long batch, long batches, const struct loss_sums *sums, double seconds)
 {
-    int size, most = run->job->batch.global_batch;
+    struct terminal terminal = terminal_inspect(STDERR_FILENO);
+    char line[PROGRESS_SIZE] = "";
+    struct metrics_step step = {
+        .step = batch,
+        .loss = loss_mean(sums).all,
+        .mfu = NAN,
+        .tokens_per_second = sums->predictions / seconds,
+        .world = comm_size(run->world),
+    };
 
-    for (uint64_t first = 0; first < samples; first += (uint64_t)size) {
-        size = samples - first < (uint64_t)most ? (int)(samples - first) : most;
-        if (engine_evaluate(run->engine, first, size, sums, err) < 0)
+    if (!run->leader || !terminal.live)
+        return;
+    if (batch < batches)
+        progress_line(line, terminal.columns > 20 ? terminal.columns - 1 : 79, &terminal, &step, batches,
+                      seconds / (double)batch * (double)(batches - batch));
+    fprintf(stderr, "\r\033[K%s", line);
+}
+
+/* Up to `most` global batches; 0: all. */
+static int add_samples(struct run *run, uint64_t samples, long most, struct loss_sums *sums, struct error *err)
+{
+    uint64_t global = (uint64_t)run->job->batch.global_batch, left = samples;
+    long batches = (long)((samples + global - 1) / global);
+    double started = clock_monotonic();
+
+    batches = most > 0 && most < batches ? most : batches;
+    for (long batch = 0; batch < batches; batch++, left -= global) {
+        if (engine_evaluate(run->engine, (uint64_t)batch * global, (int)(left < global ? left : global), sums, err) < 0)
             return -1;
+        show_progress(run, batch + 1, batches, sums, clock_monotonic() - started);
     }
     return 0;
 }
@@ -98,7 +126,7 @@ static int print_result(struct run *run, const char *dir, const struct loss_sums
     return fflush(stdout) == 0 ? 0 : error_errno(err, CODE_IO, "cannot write to standard output");
 }
 
-static int run_evaluation(struct run *run, struct error *err)
+static int run_evaluation(struct run *run, long batches, struct error *err)
 {
     struct loss_sums sums = {0};
     const char *dir;
@@ -106,15 +134,15 @@ static int run_evaluation(struct run *run, struct error *err)
     if (!run->job->data.valid[0])
         return error_set(err, CODE_CONFIG, "--evaluate needs data.valid");
     if (run_create_engine(run, err) < 0 || restore_newest(run, &dir, err) < 0 ||
-        add_samples(run, count_samples(run->engine->valid), &sums, err) < 0)
+        add_samples(run, count_samples(run->engine->valid), batches, &sums, err) < 0)
         return -1;
     return print_result(run, dir, &sums, err);
 }
 
-int evaluate(const struct job *job, struct comm *world, struct error *err)
+int evaluate(const struct job *job, struct comm *world, long batches, struct error *err)
 {
     struct run run = {.job = job, .world = world, .leader = comm_rank(world) == 0};
-    int result = run_evaluation(&run, err);
+    int result = run_evaluation(&run, batches, err);
 
     run_announce_end(&run);
     if (result < 0) {

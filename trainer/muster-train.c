@@ -13,25 +13,28 @@
 #include "trainer/choose.h"
 #include "trainer/train.h"
 
-static const char usage[] = "usage: muster-train JOB.cfg [--set path=value]...\n"
-                            "       muster-train --check JOB.cfg [--set path=value]...\n"
-                            "       muster-train --evaluate JOB.cfg [--set path=value]...\n"
-                            "       muster-train --plan RANKS JOB.cfg [--set path=value]... [--json]\n"
-                            "       muster-train --keys | --mpi | --version | --help\n"
-                            "\n"
-                            "Trains the model that the job file describes; see muster.cfg(5). Under Slurm:\n"
-                            "srun --mpi=$(muster-train --mpi) muster-train JOB.cfg\n"
-                            "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
-                            "  --check           only check the job file, and the data, checkpoints and paths that this node sees\n"
-                            "  --evaluate        print the loss of data.valid for the newest checkpoint\n"
-                            "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
-                            "  --keys            list every key with its type and default\n"
-                            "  --mpi             print the type for srun --mpi that suits the MPI library\n"
-                            "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
+static const char usage[] =
+    "usage: muster-train JOB.cfg [--set path=value]...\n"
+    "       muster-train --check JOB.cfg [--set path=value]...\n"
+    "       muster-train --evaluate [--batches N] JOB.cfg [--set path=value]...\n"
+    "       muster-train --plan RANKS JOB.cfg [--set path=value]... [--json]\n"
+    "       muster-train --keys | --mpi | --version | --help\n"
+    "\n"
+    "Trains the model that the job file describes; see muster.cfg(5). Under Slurm:\n"
+    "srun --mpi=$(muster-train --mpi) muster-train JOB.cfg\n"
+    "  --set path=value  override one key of the job file, e.g. --set batch.steps=100\n"
+    "  --check           only check the job file, and the data, checkpoints and paths that this node sees\n"
+    "  --evaluate        print the loss of data.valid for the newest checkpoint\n"
+    "  --batches N       of --evaluate: only the first N global batches\n"
+    "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
+    "  --keys            list every key with its type and default\n"
+    "  --mpi             print the type for srun --mpi that suits the MPI library\n"
+    "TERM, INT, HUP, USR1 and USR2 end the current step, save a checkpoint and exit 75.\n";
 
 struct train_options {
     bool check, evaluate, json, keys, mpi;
-    long plan; /* ranks; 0: train */
+    long plan;    /* ranks; 0: train */
+    long batches; /* of --evaluate; 0: all */
     const char *job_path;
     char **set;
     int nset;
@@ -59,6 +62,7 @@ static int parse_options(struct train_options *o, int argc, char **argv)
         {"check", OPTION_FLAG, .to = &o->check},
         {"evaluate", OPTION_FLAG, .to = &o->evaluate},
         {"json", OPTION_FLAG, .to = &o->json},
+        {"batches", OPTION_WHOLE, .to = &o->batches, .least = 1, .most = 1000000000},
         {"keys", OPTION_FLAG, .to = &o->keys},
         {"mpi", OPTION_FLAG, .to = &o->mpi},
         {"plan", OPTION_WHOLE, .to = &o->plan, .least = 1, .most = 1000000},
@@ -74,6 +78,8 @@ static int parse_options(struct train_options *o, int argc, char **argv)
         puts(comm_launch_type());
     if (o->keys || o->mpi)
         return CODE_OK;
+    if (o->batches && !o->evaluate)
+        return option_fail("--batches is for --evaluate; batch.steps limits a training");
     if (optind >= argc)
         return option_fail("no job file was given");
     if (optind + 1 < argc)
@@ -124,7 +130,7 @@ static int run_training(const struct train_options *options)
     if (result == 0) /* the last change of the job: its text keeps the patterns */
         result = comm_agree(world, job_expand_paths(&job, &err), &err);
     if (result == 0)
-        result = options->evaluate ? evaluate(&job, world, &err) : train(&job, world, &err);
+        result = options->evaluate ? evaluate(&job, world, options->batches, &err) : train(&job, world, &err);
     else
         train_fail(world, &err);
     job_destroy(&job);

@@ -13,9 +13,10 @@ int train(const struct job *job, struct comm *world, struct error *err);
 
 /*
  * --evaluate: loads the newest checkpoint of checkpoint.dir (of checkpoint.load if that is not set) and prints one line
- * of JSON on rank 0: the loss and the perplexity of all of data.valid. Changes nothing. Returns as train does.
+ * of JSON on rank 0: the loss and the perplexity of all of data.valid, or of its first `batches` global batches (0: all).
+ * Shows its progress where standard error is a terminal. Changes nothing. Returns as train does.
  */
-int evaluate(const struct job *job, struct comm *world, struct error *err);
+int evaluate(const struct job *job, struct comm *world, long batches, struct error *err);
 
 /*
  * --check: looks at what the first seconds of a run would refuse, in the data, tokenizers, checkpoints and paths that

@@ -88,6 +88,23 @@ for line in lines:
 PY
 }
 
+@test "--evaluate --batches N takes the first N batches, and shows its progress on a terminal alone" {
+    muster-train "$DIR/job.cfg" --set batch.steps=3 --set checkpoint.dir="$DIR/ckpt" >/dev/null
+    evaluate="muster-train --evaluate $DIR/job.cfg --set checkpoint.dir=$DIR/ckpt --set batch.global_batch=4"
+    samples=$($evaluate | sed 's/.*"samples":\([0-9]*\).*/\1/')
+    [ "$samples" -gt 8 ]
+    $evaluate --batches 2 2>"$DIR/err" | tee "$DIR/two" | grep '"samples":8,'
+    [ ! -s "$DIR/err" ]
+    $evaluate --batches 1000000 | grep "\"samples\":$samples,"
+    run muster-train --batches 2 "$DIR/job.cfg"
+    [ "$status" -eq 64 ]
+    command -v script >/dev/null || skip "script is not installed"
+    TERM=xterm LC_ALL=C script -qc "$evaluate --batches 2 >$DIR/alone" /dev/null >"$DIR/shown"
+    cat -v "$DIR/shown"
+    grep -q $'\r\033\\[K1/2  .*loss' "$DIR/shown"
+    cmp "$DIR/alone" "$DIR/two"
+}
+
 @test "uneven numbers of predictions: micro-batches and ranks change neither the loss nor the gradient" {
     for way in "1 7" "1 1" "3 1" "2 2"; do
         set -- $way
