@@ -100,10 +100,17 @@ static int fail_to_connect(const struct error *err)
     return (int)err->code;
 }
 
-static void warn_of_forgotten(void)
+/* Before the ranks connect, since the MPI library may abort. */
+static void warn_of_launch(void)
 {
     struct launch launch = launch_read();
-    const char *name = launch_forgotten(&launch);
+    const char *name = launch_forgotten(&launch), *why = launch_avoid_shm(&launch);
+
+    if (why && launch_rank() == 0)
+        fprintf(stderr,
+                "muster-train: warning: /dev/shm %s for MPI's shared memory: this run sets UCX_TLS=^posix, so that UCX "
+                "does without\n",
+                why);
 
     if (name)
         fprintf(stderr,
@@ -117,13 +124,14 @@ static void warn_of_forgotten(void)
 static int run_training(const struct train_options *options)
 {
     struct error err = {0};
-    struct comm *world = comm_world_create(&err);
     struct job job = {0};
+    struct comm *world;
     int result;
 
+    warn_of_launch();
+    world = comm_world_create(&err);
     if (!world)
         return fail_to_connect(&err);
-    warn_of_forgotten();
     result = comm_agree(world, job_load(&job, options->job_path, options->set, options->nset, &err), &err);
     if (result == 0)
         result = choose_mesh(&job, options->job_path, world, &err);

@@ -336,6 +336,20 @@ fill_disk() {
     said 78 "report.eval_batches = 1000"
 }
 
+# bats test_tags=quick
+@test "two ranks train where /dev/shm has 64 KiB, or is read-only, and one line says so" {
+    unshare -m mount -t tmpfs none /dev/shm || skip "may not mount"
+    for option in size=64k ro; do
+        unshare -m bash -c 'mount -t tmpfs -o "$0" none /dev/shm && timeout 60 mpiexec.mpich -n 2 muster-train "$@"' $option \
+            "$DIR/job.cfg" --set batch.steps=6 --set checkpoint.dir="$BATS_TEST_TMPDIR/$option" >"$DIR/log" 2>"$DIR/err"
+        cat "$DIR/log" "$DIR/err"
+        grep -qx "done at step 6" "$DIR/log"
+        [ -e "$BATS_TEST_TMPDIR/$option/step-00000006/manifest.json" ]
+        [ "$(wc -l <"$DIR/err")" -eq 1 ]
+        grep -q "^muster-train: warning: /dev/shm .* for MPI's shared memory: this run sets UCX_TLS=" "$DIR/err"
+    done
+}
+
 @test "ranks that need more memory than the host has are refused before they allocate it" {
     ulimit -v 16000000 # should they take it all the same
     run ranks 2 muster-train "$DIR/job.cfg" --set model.layers=4096 --set model.hidden=4096

@@ -387,6 +387,7 @@ static int start_mpi(const struct launch *launch, struct error *err)
     if (launch_check(launch, library_version(version), err) < 0)
         return -1;
     quiet_ucx();
+    launch_avoid_shm(launch);
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS)
         return error_set(err, CODE_USAGE, "MPI did not start (code %d): start with srun --mpi=%s or mpiexec", code,

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 static int env_number(const char *name)
 {
@@ -47,6 +49,21 @@ const char *launch_forgotten(const struct launch *launch)
         if (env_number(names[i]) > 1)
             return names[i];
     return NULL;
+}
+
+#define UCX_BYTES 5e6 /* 4,292,720 and a queue with UCX 1.13 */
+
+const char *launch_avoid_shm(const struct launch *launch)
+{
+    struct statvfs room;
+    bool writable = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &room) == 0;
+
+    if (launch->size == 1 || getenv("UCX_TLS"))
+        return NULL;
+    if (writable && (double)room.f_bavail * (double)room.f_frsize >= UCX_BYTES * (launch->size > 0 ? launch->size : 1))
+        return NULL;
+    setenv("UCX_TLS", "^posix", 1);
+    return writable ? "is too small" : "cannot be written";
 }
 
 int launch_rank(void)

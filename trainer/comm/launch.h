@@ -43,6 +43,13 @@ int launch_rank(void);
 const char *launch_type(const char *library);
 
 /*
+ * Before MPI_Init: UCX, which MPICH uses, allocates more than 4 MiB a rank in /dev/shm, and MPI_Init aborts the process
+ * where it cannot. If there is no room for all ranks, or no permission, this sets UCX_TLS so that UCX uses System V's
+ * shared memory instead, and returns the reason. NULL if there is room, or the user has set UCX_TLS.
+ */
+const char *launch_avoid_shm(const struct launch *launch);
+
+/*
  * Before MPI_Init: 0, or -1 with CODE_USAGE and the right way to start if MPI_Init cannot succeed: no protocol is
  * offered, or Open MPI is not offered PMIx.
  */
