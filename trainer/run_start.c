@@ -236,6 +236,16 @@ static void describe_unkept(const struct run *run)
                 weights && metrics ? ", " : "", metrics ? "its metrics (set report.metrics)" : "");
 }
 
+/* fp32 is the default, and rarely what a GPU's user wants. */
+static void describe_precision(const struct run *run)
+{
+    if (run->engine->config.device.gpu && run->job->precision.compute == DTYPE_F32)
+        run_log(run,
+                "precision: fp32%s, in which a GPU is several times slower than in 16 bits: precision.compute = "
+                "\"bf16\" is the usual choice",
+                run->job->precision.tf32 ? " with TF32 products" : "");
+}
+
 static void describe_run(const struct run *run)
 {
     const struct job *job = run->job;
@@ -251,6 +261,7 @@ static void describe_run(const struct run *run)
             job->batch.micro_batch, run->peak_flops * 1e-9);
     describe_documents(run);
     describe_attention(run);
+    describe_precision(run);
     describe_memory(run);
     describe_unkept(run);
 }

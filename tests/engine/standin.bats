@@ -134,6 +134,15 @@ standin_tree() {
     like near 1e-3 1 "${documents[@]}" precision.compute=bf16 model.hidden=128 model.seq_length=64
 }
 
+@test "a GPU that computes in fp32 is said once; one in bf16, and a CPU, are not" {
+    train run 2
+    [ "$(grep -c '^precision: fp32, in which a GPU is several times slower than in 16 bits' "$DIR/run.log")" -eq 1 ]
+    train run 1 precision.tf32=true
+    grep '^precision: fp32 with TF32 products, in which' "$DIR/run.log"
+    train run 1 precision.compute=bf16
+    [ "$(grep -c '^precision:' "$DIR/run.log" "$DIR/cpu.log" | cut -d: -f2 | tr -d '\n')" = 00 ]
+}
+
 @test "attention by cuDNN has the CPU's losses to 1e-3, and what it refuses is computed by muster's own kernels" {
     [ -n "$(nm -D "$STANDIN/.libs/libstandin.so" | grep ' cudnnCreate$')" ] || skip "not built with cuDNN"
     local large=(model.layers=1 model.hidden=256 model.heads=2 model.seq_length=128 batch.global_batch=2 batch.steps=3

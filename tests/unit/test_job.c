@@ -378,9 +378,9 @@ static void blends_are_stored_as_one_string(void **state)
 
 static void examples_are_good_jobs(void **state)
 {
-    const char *const names[] = {"gpt-tiny", "gpt-125m"};
+    const char *const names[] = {"gpt-tiny", "gpt-125m", "gpt-13b", "bert-345m"};
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 4; i++) {
         char path[600];
         struct job job;
         struct error err;
@@ -389,6 +389,7 @@ static void examples_are_good_jobs(void **state)
         if (job_load(&job, path, NULL, 0, &err) < 0)
             fail_msg("%s", err.text);
         assert_string_equal(job.preset, names[i]);
+        assert_int_equal(job.precision.compute, i == 0 ? DTYPE_F32 : DTYPE_BF16); /* for GPUs, but the first */
         job_destroy(&job);
     }
 }
