@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "trainer/choose.h"
 #include "trainer/data/blend.h"
@@ -45,18 +46,29 @@ int engine_open_sets(struct engine *e, struct error *err)
     return e->valid ? check_validation(e, err) : -1;
 }
 
-/* Opens the data, and allocates room for this rank's largest share and one empty sample. */
+/*
+ * Opens the data, and allocates room for this rank's largest share and one empty sample. Only rank 0 reads tokens for
+ * the job's text.
+ */
 static int open_data(struct engine *e, struct error *err)
 {
     const struct job *job = e->job;
     bool documents = job->data.reset == RESET_DOCUMENT;
     long most = rank_config_most_samples(job, &e->config.mesh);
+    void *text = NULL;
+    size_t bytes = 0;
+    int result;
 
     recorder_phase("opening its data");
-    if (engine_open_sets(e, err) < 0)
-        return -1;
-    e->job_text = set_record_append(job->text ? job->text : "", e->train, e->valid, err);
-    if (!e->job_text)
+    result = engine_open_sets(e, err);
+    if (result == 0 && comm_rank(e->world) == 0) {
+        text = set_record_append(job->text ? job->text : "", e->train, e->valid, err);
+        result = text ? 0 : -1;
+        bytes = text ? strlen(text) : 0;
+    }
+    result = engine_share(e, result, &text, &bytes, err);
+    e->job_text = text;
+    if (result < 0)
         return -1;
     recorder_phase("starting");
     e->batch = batch_create(&job->model, documents, most, err);

@@ -60,7 +60,8 @@ struct engine {
     struct spike spike;
     uint64_t loaded_seed; /* of the checkpoint that was loaded */
     struct job loaded;    /* the job that it was trained with; `text` is NULL if it has none that can be read */
-    struct error changed; /* a data set was replaced since that checkpoint; or CODE_OK */
+    struct error
+        changed; /* a data set was replaced since that checkpoint; or CODE_OK, perhaps with a text to be logged */
 };
 
 /* Why a step left the parameters as they were. */
@@ -91,6 +92,12 @@ struct step_result {
     enum skip skip;
     bool gives_up; /* the step was not finite, and no smaller loss scale is left to try */
 };
+
+/*
+ * Rank 0 has `bytes` bytes at *data, unless its `result` is -1. The other ranks get a malloc'ed copy, with a zero
+ * behind it. Fails if any rank's `result` is -1. Collective.
+ */
+int engine_share(struct engine *engine, int result, void **data, size_t *bytes, struct error *err);
 
 /* Allocates everything; parameters are unset until engine_initialize or engine_restore. Collective. */
 struct engine *engine_create(const struct job *job, struct comm *world, struct error *err);

@@ -149,6 +149,19 @@ static const struct ckpt_node *memory_for(struct node_memory *memory, const stru
     return &memory->node;
 }
 
+int engine_share(struct engine *e, int result, void **data, size_t *bytes, struct error *err)
+{
+    bool first = comm_rank(e->world) == 0;
+
+    if (comm_agree(e->world, result, err) < 0 || comm_broadcast(e->world, bytes, sizeof *bytes, 0, err) < 0)
+        return -1;
+    if (!first)
+        *data = error_calloc(*bytes + 1, 1, err);
+    if (comm_agree(e->world, first || *data ? 0 : -1, err) < 0)
+        return -1;
+    return *bytes ? comm_broadcast(e->world, *data, *bytes, 0, err) : 0;
+}
+
 /* ---- one checkpoint ---- */
 
 /* Compares names and shapes in the order of the table, which is the same for all meshes. A checkpoint of another model
@@ -188,32 +201,16 @@ static int check_job(struct engine *e, const struct ckpt *ckpt, struct error *er
     const char *text = ckpt_job_text(ckpt);
 
     job_destroy(&e->loaded);
-    e->changed.code = CODE_OK;
-    if (set_record_compare(text, e->train, &e->changed) == 0)
-        set_record_compare(text, e->valid, &e->changed);
+    e->changed = (struct error){0};
+    set_record_compare(text, e->job_text, e->train, &e->changed);
+    if (e->changed.code == CODE_OK)
+        set_record_compare(text, e->job_text, e->valid, &e->changed);
     if (job_parse(&e->loaded, text, ckpt_path(ckpt), NULL, 0, NULL) < 0)
         return 0;
     if (e->loaded.model.heads != e->job->model.heads)
         return error_set(err, CODE_CONFIG, "%s is of another model: it has %d heads, the job file's model %d",
                          ckpt_path(ckpt), e->loaded.model.heads, e->job->model.heads);
     return 0;
-}
-
-/*
- * Rank 0 has `bytes` bytes at *data, unless its `result` is -1. The other ranks get a malloc'ed copy, with a zero
- * behind it. Collective.
- */
-static int share_bytes(struct engine *e, int result, void **data, size_t *bytes, struct error *err)
-{
-    bool first = comm_rank(e->world) == 0;
-
-    if (comm_agree(e->world, result, err) < 0 || comm_broadcast(e->world, bytes, sizeof *bytes, 0, err) < 0)
-        return -1;
-    if (!first)
-        *data = error_calloc(*bytes + 1, 1, err);
-    if (comm_agree(e->world, first || *data ? 0 : -1, err) < 0)
-        return -1;
-    return *bytes ? comm_broadcast(e->world, *data, *bytes, 0, err) : 0;
 }
 
 /* Rank 0 reads the manifest, so that a job of many ranks reads it once. *failed_here: this rank failed. */
@@ -225,7 +222,7 @@ static struct ckpt *open_shared(struct engine *e, const char *path, bool *failed
     void *text = first ? ckpt_manifest_text(path, &bytes, err) : NULL;
 
     *failed_here = first && !text;
-    if (share_bytes(e, *failed_here ? -1 : 0, &text, &bytes, err) == 0) {
+    if (engine_share(e, *failed_here ? -1 : 0, &text, &bytes, err) == 0) {
         ckpt = ckpt_open_with(path, text, bytes, err);
         *failed_here = !ckpt;
     }
@@ -318,7 +315,7 @@ static int shared_list(struct engine *e, const char *dir, bool ours, uint64_t **
         bytes = *count * sizeof **steps;
     }
     list = *steps;
-    result = share_bytes(e, result, &list, &bytes, err);
+    result = engine_share(e, result, &list, &bytes, err);
     *steps = list;
     *count = bytes / sizeof **steps;
     if (result < 0)

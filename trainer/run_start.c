@@ -341,7 +341,7 @@ int run_restore(struct run *run, struct error *err)
                 "checkpoint.load = \"%s\" is not used, since checkpoint.dir has checkpoints: to start from it, name "
                 "another checkpoint.dir",
                 dirs[1]);
-        if (e->changed.code != CODE_OK)
+        if (e->changed.text[0])
             run_log(run, "warning: %s", e->changed.text);
         if (!run->resumed && e->step >= (uint64_t)run->job->batch.steps)
             return fail_trained(run, dirs[i], err);

@@ -90,6 +90,15 @@ stopped_with_75() {
         [ "$(newest "$DIR/ckpt")" = step-00000020 ]
         cp -r "$DIR/moved/$set".* "$DIR/"
     done
+    # The same shape, and other tokens.
+    for set in train valid; do
+        LC_ALL=C tr a-z b-za <"$DIR/moved/$set.bin" >"$DIR/$set.bin"
+        code=0
+        resume 1 || code=$?
+        [ "$code" -eq 78 ]
+        grep -q "^muster-train: data set $DIR/$set was replaced: it has documents of the same lengths .* and other tokens" "$DIR/log"
+        cp "$DIR/moved/$set.bin" "$DIR/"
+    done
     resume 2 --set data.train="$DIR/moved/train" --set data.valid="$DIR/moved/valid"
     resume 3
     replace "$DIR/train" 40000
@@ -97,7 +106,7 @@ stopped_with_75() {
     grep -q "^warning: data set $DIR/train was replaced: it has 40000 tokens" "$DIR/log"
     resume 6
     [ "$(grep -c 'was replaced' "$DIR/log")" -eq 0 ]
-    muster-ckpt show --job "$DIR/ckpt" | grep -q "^#! data: 40000 tokens, 1 documents, index [0-9a-f]*, $DIR/train$"
+    muster-ckpt show --job "$DIR/ckpt" | grep -q "^#! data 2: 40000 tokens, 1 documents, index [0-9a-f]*, blocks [0-9a-f]*, $DIR/train$"
     # Another run that starts from this one may have other data under that name: one line.
     replace "$DIR/train" 30000
     resume 7 --set checkpoint.load="$DIR/ckpt" --set checkpoint.dir="$DIR/branch"

@@ -175,10 +175,14 @@ static int compare_sets(const char *text, const char *data, struct error *err)
 {
     struct job job = job_of(data);
     struct blend *blend = blend_create(&job, true, NULL);
+    char *now;
     int result;
 
     assert_non_null(blend);
-    result = set_record_compare(text, blend, err);
+    now = set_record_append("", blend, NULL, NULL);
+    assert_non_null(now);
+    result = set_record_compare(text, now, blend, err);
+    free(now);
     blend_destroy(blend);
     return result;
 }
@@ -205,10 +209,10 @@ static void a_set_that_was_replaced_is_named(void **state)
     char *text = record_sets("batch = {};", "3 test_blend_a 1 test_blend_c"), *later;
     struct error err;
 
-    assert_int_equal(strncmp(text, "batch = {};\n#! data: 601 tokens, 1 documents, index ", 47), 0);
+    assert_int_equal(strncmp(text, "batch = {};\n#! data 2: 601 tokens, 1 documents, index ", 49), 0);
     assert_int_equal(compare_sets(text, "1 test_blend_c 1 test_blend_a 1 test_blend_b", &err), 0);
     assert_int_equal(compare_sets("batch = {};\n#! --set data.train=x\n", "test_blend_c", &err), 0);
-    assert_int_equal(set_record_compare(text, NULL, &err), 0);
+    assert_int_equal(set_record_compare(text, text, NULL, &err), 0);
     /* As many tokens, and one document more; then other documents of the same number. */
     write_data_set("test_blend_c", tokens, lengths, 2, boundaries, 2);
     assert_int_equal(compare_sets(text, "3 test_blend_a 1 test_blend_c", &err), -1);
@@ -224,6 +228,50 @@ static void a_set_that_was_replaced_is_named(void **state)
     free(later);
 }
 
+static void a_set_with_other_tokens_of_the_same_lengths_is_named(void **state)
+{
+    enum { LENGTH = 1 << 20 };
+    static const struct {
+        long position;
+        int result;
+    } changes[] = {{0, -1}, {LENGTH / 2, 0}, {(LENGTH - 4096) / 63 * 32 + 64, -1}, {LENGTH - 1, -1}};
+    static unsigned char tokens[LENGTH];
+    static const uint64_t boundaries[2] = {0, 1};
+    char *text, old[200];
+    const char *index;
+    struct error err;
+
+    write_data_set("test_blend_c", tokens, &(int){LENGTH}, 1, boundaries, 1);
+    text = record_sets("", "test_blend_c");
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        tokens[changes[i].position] = 1;
+        write_data_set("test_blend_c", tokens, &(int){LENGTH}, 1, boundaries, 1);
+        assert_int_equal(compare_sets(text, "1 test_blend_a 1 test_blend_c", &err), changes[i].result);
+        if (changes[i].result < 0) {
+            assert_int_equal(err.code, CODE_CONFIG);
+            assert_non_null(
+                strstr(err.text, "data set test_blend_c was replaced: it has documents of the same length"));
+        }
+        tokens[changes[i].position] = 0;
+    }
+    /* The record of an earlier release: accepted, and said. */
+    index = strstr(text, "index ");
+    assert_non_null(index);
+    snprintf(old, sizeof old, "#! data: %d tokens, 1 documents, %.14s, test_blend_c\n", LENGTH, index);
+    assert_int_equal(compare_sets(old, "test_blend_c", &err), -1);
+    assert_int_equal(err.code, CODE_OK);
+    assert_non_null(strstr(err.text, "an earlier release, which recorded the lengths of the documents of data set "
+                                     "test_blend_c, and not its tokens"));
+    write_data_set("test_blend_c", tokens, &(int){LENGTH - 1}, 1, boundaries, 1);
+    assert_int_equal(compare_sets(old, "test_blend_c", &err), -1);
+    assert_int_equal(err.code, CODE_CONFIG);
+    /* That of a later one is not compared. */
+    *strchr(text, '\n') = 0;
+    memcpy(text, "#! data 3", 9);
+    assert_int_equal(compare_sets(text, "test_blend_c", &err), 0);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,7 +279,8 @@ int main(void)
         cmocka_unit_test(each_set_has_its_own_order_and_epochs),
         cmocka_unit_test(one_set_is_read_as_it_always_was),
         cmocka_unit_test(a_set_that_cannot_be_read_is_named),
-        cmocka_unit_test(a_set_that_was_replaced_is_named), /* the last: it does so */
+        cmocka_unit_test(a_set_that_was_replaced_is_named), /* the last two: they do so */
+        cmocka_unit_test(a_set_with_other_tokens_of_the_same_lengths_is_named),
     };
 
     return cmocka_run_group_tests_name("blend", tests, write_sets, remove_sets);

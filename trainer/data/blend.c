@@ -58,7 +58,7 @@ struct blend_set blend_set(const struct blend *blend, int set)
         .prefix = blend->data.sets[set].prefix,
         .part = blend->data.sets[set].part,
         .samples = samples_per_epoch(blend->sets[set]),
-        .facts = samples_facts(blend->sets[set]),
+        .facts = indexed_facts(samples_data(blend->sets[set])),
     };
 }
 
@@ -85,17 +85,28 @@ int blend_read(const struct blend *blend, struct drawn_sample drawn, const struc
 
 /* ---- set records ------------------------------------------------------------------------------------------------- */
 
-#define RECORD_MARK "#! data: "
-#define RECORD_LINE RECORD_MARK "%" PRIu64 " tokens, %" PRIu64 " documents, index %08" PRIx32 ", "
-#define RECORD_SCAN RECORD_MARK "%" SCNu64 " tokens, %" SCNu64 " documents, index %" SCNx32 ",%n"
+#define RECORD_MARK "#! data"
+#define RECORD_LINE                                                                                                    \
+    RECORD_MARK " 2: %" PRIu64 " tokens, %" PRIu64 " documents, index %08" PRIx32 ", blocks %08" PRIx32 ", %s\n"
+#define RECORD_SCAN ": %" SCNu64 " tokens, %" SCNu64 " documents, index %" SCNx32 ","
 
-static void append_sets(FILE *text, const struct blend *blend)
+struct set_record {
+    int version; /* 1: without blocks */
+    uint64_t tokens, documents;
+    uint32_t index, blocks;
+};
+
+static int append_sets(FILE *text, const struct blend *blend, struct error *err)
 {
     for (int i = 0; blend && i < blend_sets(blend); i++) {
         struct blend_set set = blend_set(blend, i);
+        uint32_t blocks;
 
-        fprintf(text, RECORD_LINE "%s\n", set.facts.tokens, set.facts.documents, set.facts.checksum, set.prefix);
+        if (indexed_blocks(samples_data(blend->sets[i]), &blocks, err) < 0)
+            return -1;
+        fprintf(text, RECORD_LINE, set.facts.tokens, set.facts.documents, set.facts.checksum, blocks, set.prefix);
     }
+    return 0;
 }
 
 char *set_record_append(const char *job_text, const struct blend *train, const struct blend *valid, struct error *err)
@@ -103,18 +114,18 @@ char *set_record_append(const char *job_text, const struct blend *train, const s
     char *text = NULL;
     size_t size, length = strlen(job_text);
     FILE *stream = open_memstream(&text, &size);
+    int result = 0;
 
     if (stream) {
         fprintf(stream, "%s%s", job_text, length > 0 && job_text[length - 1] != '\n' ? "\n" : "");
-        append_sets(stream, train);
-        append_sets(stream, valid);
+        result = append_sets(stream, train, err) < 0 || append_sets(stream, valid, err) < 0 ? -1 : 0;
     }
-    if (!stream || fclose(stream) != 0) {
-        error_errno(err, CODE_IO, "no memory for the job text");
-        free(text);
-        return NULL;
-    }
-    return text;
+    if (!stream || fclose(stream) != 0)
+        result = error_errno(err, CODE_IO, "no memory for the job text");
+    if (result == 0)
+        return text;
+    free(text);
+    return NULL;
 }
 
 /* In a text that is not UTF-8 a manifest has '?' for each byte that is not ASCII. */
@@ -125,39 +136,69 @@ static bool is_prefix(const char *kept, const char *prefix)
     return !*prefix && (*kept == '\n' || !*kept);
 }
 
-/* The facts in the last line of that prefix: a job file that was taken from a checkpoint has earlier ones. */
-static bool find_record(const char *text, const char *prefix, struct indexed_facts *facts)
+/* The prefix in a line; NULL if that is not a record. */
+static const char *scan_record(const char *line, struct set_record *record)
+{
+    int end = 0;
+
+    *record = (struct set_record){.version = 2};
+    if (strncmp(line, RECORD_MARK, strlen(RECORD_MARK)) != 0)
+        return NULL;
+    sscanf(line, RECORD_MARK " 2" RECORD_SCAN " blocks %" SCNx32 ",%n", &record->tokens, &record->documents,
+           &record->index, &record->blocks, &end);
+    if (end == 0) {
+        record->version = 1;
+        sscanf(line, RECORD_MARK RECORD_SCAN "%n", &record->tokens, &record->documents, &record->index, &end);
+    }
+    return end > 0 && line[end] == ' ' ? line + end + 1 : NULL;
+}
+
+/* The last line of that prefix: a job file that was taken from a checkpoint has earlier ones. */
+static bool find_record(const char *text, const char *prefix, struct set_record *record)
 {
     bool found = false;
 
     for (const char *line = text; line; line = strchr(line, '\n')) {
-        struct indexed_facts here;
-        int end = 0;
+        struct set_record here;
+        const char *kept;
 
         line += *line == '\n';
-        if (strncmp(line, RECORD_MARK, strlen(RECORD_MARK)) == 0 &&
-            sscanf(line, RECORD_SCAN, &here.tokens, &here.documents, &here.checksum, &end) == 3 && line[end] == ' ' &&
-            is_prefix(line + end + 1, prefix)) {
-            *facts = here;
+        kept = scan_record(line, &here);
+        if (kept && is_prefix(kept, prefix)) {
+            *record = here;
             found = true;
         }
     }
     return found;
 }
 
-int set_record_compare(const char *job_text, const struct blend *blend, struct error *err)
+int set_record_compare(const char *before, const char *now, const struct blend *blend, struct error *err)
 {
-    for (int i = 0; blend && i < blend_sets(blend); i++) {
-        struct blend_set set = blend_set(blend, i);
-        struct indexed_facts now = set.facts, before;
+    int result = 0;
 
-        if (find_record(job_text, set.prefix, &before) &&
-            (before.tokens != now.tokens || before.documents != now.documents || before.checksum != now.checksum))
+    for (int i = 0; blend && i < blend_sets(blend); i++) {
+        const char *prefix = blend_set(blend, i).prefix;
+        struct set_record had, has;
+
+        if (!find_record(before, prefix, &had) || !find_record(now, prefix, &has))
+            continue;
+        if (had.tokens != has.tokens || had.documents != has.documents || had.index != has.index)
             return error_set(err, CODE_CONFIG,
                              "data set %.400s was replaced: it has %" PRIu64 " tokens in %" PRIu64
                              " document%s (index %08" PRIx32 "), and had %" PRIu64 " in %" PRIu64 " (%08" PRIx32 ")",
-                             set.prefix, now.tokens, now.documents, now.documents == 1 ? "" : "s", now.checksum,
-                             before.tokens, before.documents, before.checksum);
+                             prefix, has.tokens, has.documents, has.documents == 1 ? "" : "s", has.index, had.tokens,
+                             had.documents, had.index);
+        if (had.version == 1)
+            result =
+                error_set(err, CODE_OK,
+                          "the checkpoint is of an earlier release, which recorded the lengths of the documents of "
+                          "data set %.400s, and not its tokens: it is taken for the same",
+                          prefix);
+        else if (had.blocks != has.blocks)
+            return error_set(err, CODE_CONFIG,
+                             "data set %.400s was replaced: it has documents of the same lengths as before, and other "
+                             "tokens (blocks %08" PRIx32 ", and had %08" PRIx32 ")",
+                             prefix, has.blocks, had.blocks);
     }
-    return 0;
+    return result;
 }

@@ -65,6 +65,9 @@ void indexed_pack(enum indexed_type type, const int32_t *ids, size_t count, void
 int indexed_read(const struct indexed *indexed, uint64_t first, size_t count, int vocab, int32_t *tokens,
                  struct error *err);
 
+/* *checksum: crc32c of blocks of PREFIX.bin, spread over it; of 256 KiB at most the whole file. */
+int indexed_blocks(const struct indexed *indexed, uint32_t *checksum, struct error *err);
+
 /* CODE_DATA with the file and offset of the token at `position`, its value, and `why`, as printf has it. Returns -1. */
 int indexed_refuse(const struct indexed *indexed, uint64_t position, int32_t token, struct error *err, const char *why,
                    ...) __attribute__((format(printf, 5, 6)));

@@ -197,9 +197,9 @@ uint64_t samples_per_epoch(const struct samples *s)
     return s->per_epoch;
 }
 
-struct indexed_facts samples_facts(const struct samples *samples)
+const struct indexed *samples_data(const struct samples *samples)
 {
-    return indexed_facts(samples->data);
+    return samples->data;
 }
 
 /* ---- creation ---------------------------------------------------------------------------------------------------- */

@@ -73,8 +73,8 @@ void samples_destroy(struct samples *samples);
 
 uint64_t samples_per_epoch(const struct samples *samples);
 
-/* Of its data set. */
-struct indexed_facts samples_facts(const struct samples *samples);
+/* Its data set; borrowed. */
+const struct indexed *samples_data(const struct samples *samples);
 
 /* Fills *into with sample `n`. Thread-safe. */
 int samples_read(const struct samples *samples, uint64_t n, const struct sample *into, struct error *err);
