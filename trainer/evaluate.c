@@ -24,6 +24,8 @@ static int restore_newest(struct run *run, const char **dir, struct error *err)
     *dir = job->checkpoint.dir[0] ? job->checkpoint.dir : job->checkpoint.load;
     if (!**dir)
         return error_set(err, CODE_CONFIG, "--evaluate needs a checkpoint: set checkpoint.dir or checkpoint.load");
+    if (run_tokenizer_start(run, *dir, false, err) < 0)
+        return -1;
     restored = engine_restore(run->engine, *dir, false, report_skipped, err);
     if (restored == 0)
         return error_set(err, CODE_DATA, "%s: there is no checkpoint to evaluate", *dir);

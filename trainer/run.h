@@ -124,10 +124,11 @@ void run_watch_stop(struct run *run);
 /*
  * ---- run_tokenizer.c ----
  *
- * Rank 0 finds the tokenizer of the data (data.tokenizer) and copies it to "tokenizer" in checkpoint.dir, which exists.
- * CODE_CONFIG if it has more tokens than the model, or if a data set or checkpoint.dir has another one. Collective.
+ * Rank 0 finds the tokenizer of the data (data.tokenizer), and compares it with the one that is kept in `dir`, a directory
+ * of checkpoints, one of them, or "". `ours`: keeps a copy there, if there is none, and logs it. CODE_CONFIG if it has
+ * more tokens than the model, or if a data set or `dir` has another one. Collective.
  */
-int run_tokenizer_start(struct run *run, struct error *err);
+int run_tokenizer_start(struct run *run, const char *dir, bool ours, struct error *err);
 
 /* The part of it that rank 0 does; without run->claim nothing is copied. */
 int run_tokenizer_check(const struct run *run, struct error *err);

@@ -470,8 +470,8 @@ int run_start(struct run *run, struct error *err)
     if (run_create_engine(run, err) < 0 || run_claim_start(run, err) < 0 || measure_peak(run, err) < 0)
         return -1;
     describe_run(run);
-    if (run_tokenizer_start(run, err) < 0 || compare_threads(run, err) < 0 || !(run->saver = saver_create(run, err)) ||
-        run_restore(run, err) < 0 || check_next_batch(run, err) < 0 ||
+    if (run_tokenizer_start(run, run->job->checkpoint.dir, true, err) < 0 || compare_threads(run, err) < 0 ||
+        !(run->saver = saver_create(run, err)) || run_restore(run, err) < 0 || check_next_batch(run, err) < 0 ||
         saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 ||
         open_metrics(run, err) < 0 || find_validation(run, err) < 0)
         return -1;

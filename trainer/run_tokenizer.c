@@ -15,15 +15,20 @@
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
 
-/* data.tokenizer, or the one beside the first data set. False if there is neither. */
+/* data.tokenizer, or the one beside the first data set that has one. False if there is neither. */
 static bool find_tokenizer(const struct job *job, char path[PATH_MAX])
 {
-    struct job_data data;
+    const char *const data[] = {job->data.train, job->data.valid};
+    struct job_data sets;
     struct error err;
 
     if (job->data.tokenizer[0])
         return snprintf(path, PATH_MAX, "%s", job->data.tokenizer) < PATH_MAX;
-    return job_data_parse(&data, job->data.train, &err) == 0 && indexed_tokenizer(data.sets[0].prefix, path) == path;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; data[k][0] && job_data_parse(&sets, data[k], &err) == 0 && i < sets.count; i++)
+            if (indexed_tokenizer(sets.sets[i].prefix, path) == path)
+                return true;
+    return false;
 }
 
 static int check_size(const struct run *run, const char *path, const struct tokenizer *tokenizer, struct error *err)
@@ -57,97 +62,86 @@ static int compare_with(const char *path, const struct tokenizer *tokenizer, con
     return result;
 }
 
+/* A set without a folder is of bytes, unless data.tokenizer names what made it. A set of uint8 is of bytes. */
+static int compare_set(const struct run *run, const char *path, const struct tokenizer *tokenizer,
+                       const struct blend_set *set, struct error *err)
+{
+    const char *kind = tokenizer_kind(tokenizer);
+    bool uint8 = set->facts.type == INDEXED_U8;
+    char beside[PATH_MAX];
+
+    if (indexed_tokenizer(set->prefix, beside) == beside)
+        return strcmp(beside, path) == 0
+                   ? 0
+                   : compare_with(path, tokenizer, beside, "make all data of a run with one tokenizer", err);
+    if (strcmp(kind, "bytes") == 0 || (!uint8 && run->job->data.tokenizer[0]))
+        return 0;
+    return error_set(err, CODE_CONFIG,
+                     "data set %.300s is of bytes (%s), and %.300s is another tokenizer (%s, %d tokens): make all data "
+                     "of a run with one tokenizer%s",
+                     set->prefix, uint8 ? "uint8" : "there is no folder PREFIX.tokenizer", path, kind,
+                     tokenizer_size(tokenizer), uint8 ? "" : ", or name the one that made this set in data.tokenizer");
+}
+
 static int compare_sets(const struct run *run, const char *path, const struct tokenizer *tokenizer, struct error *err)
 {
     const struct blend *const data[] = {run->engine->train, run->engine->valid};
-    char beside[PATH_MAX];
 
     for (int k = 0; k < 2; k++)
-        for (int i = 0; data[k] && i < blend_sets(data[k]); i++)
-            if (indexed_tokenizer(blend_set(data[k], i).prefix, beside) == beside && strcmp(beside, path) != 0 &&
-                compare_with(path, tokenizer, beside, "make all data of a run with one tokenizer", err) < 0)
+        for (int i = 0; data[k] && i < blend_sets(data[k]); i++) {
+            struct blend_set set = blend_set(data[k], i);
+
+            if (compare_set(run, path, tokenizer, &set, err) < 0)
                 return -1;
+        }
     return 0;
 }
 
-/* In checkpoint.dir, if the run has claimed it. */
-static int keep_copy(const struct run *run, const char *path, const struct tokenizer *tokenizer, struct error *err)
+/* The tokenizer of the data or, if that names none, the one that is kept in `dir`. */
+static int take_tokenizer(const struct run *run, const char *dir, bool ours, struct error *err)
 {
-    char copy[PATH_MAX];
-
-    if (!run->job->checkpoint.dir[0])
-        return 0;
-    snprintf(copy, sizeof copy, "%s/tokenizer", run->job->checkpoint.dir);
-    if (access(copy, F_OK) == 0)
-        return compare_with(path, tokenizer, copy, "give this run the former, or a checkpoint.dir of its own", err);
-    return run->claim ? tokenizer_save(tokenizer_path(tokenizer), copy, err) : 0;
-}
-
-static int take_tokenizer(const struct run *run, const char *path, struct error *err)
-{
-    struct tokenizer *tokenizer = tokenizer_open(path, err);
+    static const char advice[] = "give this run the former, or a checkpoint.dir of its own";
+    char path[PATH_MAX], copy[PATH_MAX] = "";
+    struct tokenizer *tokenizer;
+    bool kept;
     int result = -1;
 
+    if (dir[0])
+        ckpt_tokenizer_path(copy, sizeof copy, dir);
+    kept = copy[0] && access(copy, F_OK) == 0;
+    if (!find_tokenizer(run->job, path)) {
+        if (!kept)
+            return 0;
+        memcpy(path, copy, sizeof path);
+    }
+    tokenizer = tokenizer_open(path, err);
     if (!tokenizer)
         return error_prefix(err, "data.tokenizer");
-    if (check_size(run, path, tokenizer, err) == 0 && compare_sets(run, path, tokenizer, err) == 0 &&
-        keep_copy(run, path, tokenizer, err) == 0) {
+    if (check_size(run, path, tokenizer, err) == 0 && compare_sets(run, path, tokenizer, err) == 0) {
+        if (kept)
+            result = compare_with(path, tokenizer, copy, advice, err);
+        else
+            result = ours && run->claim ? tokenizer_save(tokenizer_path(tokenizer), copy, err) : 0;
+    }
+    if (result == 0 && ours) {
         if (tokenizer_note(tokenizer))
             run_log(run, "%s", tokenizer_note(tokenizer));
         run_log(run, "tokenizer: %s, %s, %" PRId32 " tokens", path, tokenizer_kind(tokenizer),
                 tokenizer_size(tokenizer));
-        result = 0;
     }
     tokenizer_close(tokenizer);
     return result;
 }
 
-static void warn_of_tokenizer(const struct run *run, const char *key, const char *folder)
-{
-    run_log(
-        run,
-        "warning: %s has a tokenizer, %s, and the data has none: set data.tokenizer to it if the data's ids are its "
-        "own",
-        key, folder);
-}
-
-/* Whether the first data set is of bytes: its tokens are. */
-static bool is_of_bytes(const struct run *run)
-{
-    struct indexed *set = indexed_open(blend_set(run->engine->train, 0).prefix, NULL);
-    bool bytes = set && indexed_facts(set).type == INDEXED_U8;
-
-    indexed_close(set);
-    return bytes;
-}
-
-/* The data has no tokenizer. muster-generate and others take the one in checkpoint.dir for that of its checkpoints. */
-static int check_no_tokenizer(const struct run *run, struct error *err)
-{
-    char copy[PATH_MAX];
-
-    snprintf(copy, sizeof copy, "%s/tokenizer", run->job->checkpoint.dir);
-    if (!run->job->checkpoint.dir[0] || access(copy, F_OK) < 0)
-        return 0;
-    if (is_of_bytes(run))
-        return error_set(err, CODE_CONFIG,
-                         "%.300s is a tokenizer, and the data is of bytes: give this run a checkpoint.dir of its own",
-                         copy);
-    warn_of_tokenizer(run, "checkpoint.dir", copy);
-    return 0;
-}
-
 int run_tokenizer_check(const struct run *run, struct error *err)
 {
-    char path[PATH_MAX];
-
-    return find_tokenizer(run->job, path) ? take_tokenizer(run, path, err) : check_no_tokenizer(run, err);
+    return take_tokenizer(run, run->job->checkpoint.dir, true, err);
 }
 
-int run_tokenizer_start(struct run *run, struct error *err)
+int run_tokenizer_start(struct run *run, const char *dir, bool ours, struct error *err)
 {
     recorder_phase("opening its tokenizer");
-    return comm_agree(run->world, run->leader ? run_tokenizer_check(run, err) : 0, err);
+    return comm_agree(run->world, run->leader ? take_tokenizer(run, dir, ours, err) : 0, err);
 }
 
 /* The end of a document in the tokenizer at `path`; -1 for none that the model has. */
@@ -196,7 +190,10 @@ void run_tokenizer_loaded(const struct run *run, const char *dir)
     if (access(theirs, F_OK) < 0)
         return;
     if (!find_tokenizer(run->job, path)) {
-        warn_of_tokenizer(run, "checkpoint.load", theirs);
+        run_log(run,
+                "warning: checkpoint.load has a tokenizer, %s, and the data has none: set data.tokenizer to it if the "
+                "data's ids are its own",
+                theirs);
         return;
     }
     tokenizer = tokenizer_open(path, &err);

@@ -10,6 +10,12 @@ setup() {
     printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' a b c >"$DIR/train.tokenizer/vocab.txt"
     { cat "$DIR/train.tokenizer/vocab.txt"; echo d; } >"$DIR/other/vocab.txt"
     { cat "$DIR/other/vocab.txt"; seq 1000 1290; } >"$DIR/large/vocab.txt"
+    # bytes: without a folder. foreign: of another program, so without one.
+    cp "$DIR/valid.bin" "$DIR/bytes.bin"
+    cp "$DIR/valid.idx" "$DIR/bytes.idx"
+    cp -r "$DIR/train.tokenizer" "$DIR/valid.tokenizer"
+    muster-data "$DIR/text" --tokenizer "$DIR/other" --out "$DIR/foreign" >/dev/null
+    rm -r "$DIR/foreign.tokenizer"
 }
 
 train() {
@@ -44,24 +50,52 @@ refused() {
     grep -q 'resumed from .* at step 10' "$DIR/log"
     cp -r "$DIR/train.tokenizer" "$DIR/moved"
     rm -r "$DIR/train.tokenizer"
-    train --set batch.steps=14 --set data.tokenizer="$DIR/moved"
-    refused 78 "$DIR/ckpt/tokenizer is a tokenizer, and the data is of bytes: give this run a checkpoint.dir of its own" \
-        --set batch.steps=16
+    train --set batch.steps=14 --set data.tokenizer="$DIR/moved" --set data.train="$DIR/foreign"
+    refused 78 "data set $DIR/bytes is of bytes (uint8), and $DIR/ckpt/tokenizer is another tokenizer (WordPiece, 8 tokens)" \
+        --set batch.steps=16 --set data.train="$DIR/bytes" --set data.valid=
     cmp "$DIR/moved/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
 }
 
 @test "a tokenizer that differs from that of checkpoint.dir or of the data is refused" {
     train --set batch.steps=6
     refused 78 "$DIR/ckpt/tokenizer (WordPiece, 8 tokens) is another tokenizer than $DIR/other (WordPiece, 9 tokens)" \
-        --set batch.steps=8 --set data.tokenizer="$DIR/other" --set data.train="$DIR/valid"
+        --set batch.steps=8 --set data.tokenizer="$DIR/other" --set data.train="$DIR/foreign" --set data.valid=
     cmp "$DIR/train.tokenizer/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
     refused 78 "$DIR/ckpt/tokenizer (.*) is another tokenizer than bytes (bytes, 257 tokens)" \
-        --set batch.steps=8 --set data.tokenizer=bytes --set data.train="$DIR/valid"
-    cp -r "$DIR/other" "$DIR/valid.tokenizer"
+        --set batch.steps=8 --set data.tokenizer=bytes --set data.train="$DIR/bytes" --set data.valid=
+    cp "$DIR/other/vocab.txt" "$DIR/valid.tokenizer/"
     refused 78 "$DIR/valid.tokenizer (.*) is another tokenizer than $DIR/train.tokenizer (.*): make all data" \
         --set batch.steps=8
     refused 78 "$DIR/valid.tokenizer (.*) is another tokenizer than $DIR/train.tokenizer (.*): make all data" \
         --set batch.steps=8 --set "data.train=1 $DIR/train 1 $DIR/valid" --set data.valid=
+}
+
+@test "a data set without a folder is of bytes: it is refused beside another tokenizer, by --evaluate too" {
+    local bytes="data set $DIR/bytes is of bytes (uint8), and $DIR/train.tokenizer is another tokenizer (WordPiece, 8 tokens)"
+    local foreign="data set $DIR/foreign is of bytes (there is no folder PREFIX.tokenizer), and"
+    for blend in "1 $DIR/train 1 $DIR/bytes" "1 $DIR/bytes 1 $DIR/train"; do
+        refused 78 "$bytes: make all data of a run with one tokenizer$" --set data.train="$blend" --set data.valid=
+    done
+    refused 78 "$bytes" --set data.valid="$DIR/bytes"
+    refused 78 "$bytes" --set data.valid="$DIR/train" --set data.train="$DIR/bytes"
+    refused 78 "$bytes" --set data.tokenizer="$DIR/train.tokenizer" --set data.valid="$DIR/bytes"
+    refused 78 "$foreign $DIR/valid.tokenizer is .*, or name the one that made this set in data.tokenizer" \
+        --set data.train="$DIR/foreign"
+    [ ! -e "$DIR/ckpt/tokenizer" ]
+    train --set data.train="1 $DIR/train 1 $DIR/foreign" --set data.tokenizer="$DIR/train.tokenizer" --set batch.steps=6
+    refused 78 "$bytes" --evaluate --set data.valid="$DIR/bytes"
+    refused 78 "$bytes" --evaluate --set data.valid="$DIR/bytes" --set checkpoint.load="$DIR/ckpt" --set checkpoint.dir=
+    # Only the checkpoint has a tokenizer.
+    refused 78 "data set $DIR/bytes is of bytes (uint8), and $DIR/ckpt/tokenizer is another" \
+        --evaluate --set data.train="$DIR/bytes" --set data.valid="$DIR/bytes"
+    refused 78 "data set $DIR/foreign is of bytes (there.*), and $DIR/ckpt/tokenizer is another" --set data.train="$DIR/foreign" \
+        --set data.valid= --set batch.steps=8
+    cp "$DIR/other/vocab.txt" "$DIR/ckpt/tokenizer/"
+    refused 78 "$DIR/ckpt/tokenizer (.*) is another tokenizer than $DIR/train.tokenizer" --evaluate
+    cp "$DIR/train.tokenizer/vocab.txt" "$DIR/ckpt/tokenizer/"
+    train --evaluate
+    grep -q '^{"checkpoint":.*"perplexity":' "$DIR/log"
+    [ "$(wc -l <"$DIR/log")" -eq 1 ]
 }
 
 @test "a tokenizer that does not fit the model, or cannot be read, is refused" {
@@ -70,7 +104,7 @@ refused() {
     refused 74 "data.tokenizer: $DIR/none: No such file" --set data.tokenizer="$DIR/none"
     refused 65 "data.tokenizer: .*no tokenizer" --set data.tokenizer="$DIR"
     [ ! -e "$DIR/ckpt/tokenizer" ]
-    train --set data.tokenizer=bytes --set data.train="$DIR/valid" --set batch.steps=6
+    train --set data.tokenizer=bytes --set data.train="$DIR/bytes" --set data.valid= --set batch.steps=6
     grep -qx "tokenizer: bytes, bytes, 257 tokens" "$DIR/log"
     [ ! -e "$DIR/ckpt/tokenizer" ]
 }
@@ -86,17 +120,17 @@ refused() {
     for base in "$DIR/base" "$DIR/base/step-00000006"; do
         rm -rf "$DIR/ckpt"
         train --set batch.steps=8 --set checkpoint.load="$base" --set data.tokenizer="$DIR/other" \
-            --set data.train="$DIR/valid"
+            --set data.train="$DIR/foreign" --set data.valid=
         cat "$DIR/log"
         [ "$(grep -cF "$warning" "$DIR/log")" -eq 1 ]
         grep -q '^done at step 8$' "$DIR/log"
     done
     # once: a restart of the same run goes on from checkpoint.dir
     train --set batch.steps=10 --set checkpoint.load="$DIR/base" --set data.tokenizer="$DIR/other" \
-        --set data.train="$DIR/valid"
+        --set data.train="$DIR/foreign" --set data.valid=
     [ "$(grep -c '^warning:' "$DIR/log")" -eq 0 ]
-    rm -r "$DIR/ckpt" "$DIR/train.tokenizer"
-    train --set batch.steps=8 --set checkpoint.load="$DIR/base"
+    rm -r "$DIR/ckpt"
+    train --set batch.steps=8 --set checkpoint.load="$DIR/base" --set data.train="$DIR/foreign" --set data.valid=
     grep -q "^warning: checkpoint.load has a tokenizer, $DIR/base/tokenizer, and the data has none" "$DIR/log"
 }
 
@@ -109,13 +143,13 @@ losses() {
 
 @test "data.reset separates documents at the tokenizer's end-of-document token" {
     # its id is that of a blank in a text of bytes
-    { echo '[UNK]'; seq 31; echo '[SEP]'; } >"$DIR/train.tokenizer/vocab.txt"
+    { echo '[UNK]'; seq 31; echo '[SEP]'; } | tee "$DIR"/{train,valid}.tokenizer/vocab.txt >/dev/null
     losses taken --set data.reset=document
     grep -qx "documents are separated: .* and after token 32, the tokenizer's end of a document" "$DIR/log"
     losses given --set data.reset=document --set data.eod=32
     grep -qx "documents are separated: .* and after token 32" "$DIR/log"
     cmp "$DIR/taken" "$DIR/given"
-    rm -r "$DIR/train.tokenizer"
+    rm -r "$DIR"/{train,valid}.tokenizer
     losses bytes --set data.reset=document --set data.tokenizer=bytes # its 256 is not in model.vocab
     grep -qx "documents are separated: they begin at the boundaries of the data's index" "$DIR/log"
     ! cmp -s "$DIR/taken" "$DIR/bytes"
@@ -141,8 +175,7 @@ losses() {
     grep -q "^tokenizer: $DIR/words.tokenizer, WordPiece, " "$DIR/log"
     cmp "$DIR/vocab.txt" "$DIR/ckpt/tokenizer/vocab.txt"
     rm -r "$DIR/words.tokenizer"
-    train --set "data.train=$DIR/words" --set data.valid= --set batch.steps=42
-    grep -q "^warning: checkpoint.dir has a tokenizer, $DIR/ckpt/tokenizer, and the data has none" "$DIR/log"
+    train --set "data.train=$DIR/words" --set data.valid= --set batch.steps=42 --set data.tokenizer="$DIR/ckpt/tokenizer"
     rm -r "$DIR"/words.* "$DIR"/keys.*
     muster-generate "$DIR/ckpt" --prompt "and god said" --tokens 20 --seed 1 >"$DIR/words"
     cat "$DIR/words"
