@@ -14,7 +14,7 @@ char *job_text_read(const char *path, struct error *err)
 {
     struct error why = {0};
     size_t size = 0;
-    char *text = text_read_file(path, FILE_SIZE_MAX, &size, &why);
+    char *text = text_load(path, FILE_SIZE_MAX, &size, &why);
 
     if (!text && why.code == CODE_DATA)
         error_set(err, CODE_CONFIG, "%s; a job file is text of at most 1 MiB", why.text);

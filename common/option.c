@@ -99,6 +99,11 @@ static const struct option_row *find_row(const struct option_row *rows, int opti
     return NULL;
 }
 
+static void print_notice(const char *line)
+{
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, line);
+}
+
 int options_read(const struct option_row *rows, int argc, char **argv, const char *usage)
 {
     struct option known[ROWS_MOST + 3] = {{0}};
@@ -117,6 +122,7 @@ int options_read(const struct option_row *rows, int argc, char **argv, const cha
     }
     known[count] = (struct option){"help", no_argument, NULL, 'h'};
     known[count + 1] = (struct option){"version", no_argument, NULL, 'V'};
+    text_notice = print_notice;
     opterr = 0;
     while (code < 0 && (option = getopt_long(argc, argv, letters, known, NULL)) != -1) {
         const struct option_row *row = find_row(rows, option);

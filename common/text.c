@@ -138,6 +138,36 @@ char *text_read_file(const char *path, size_t most, size_t *bytes, struct error 
     return text;
 }
 
+void (*text_notice)(const char *line);
+
+size_t text_mark(const char *text, size_t bytes, const char *name)
+{
+    char line[400];
+
+    if (bytes < 3 || memcmp(text, "\xef\xbb\xbf", 3) != 0)
+        return 0;
+    if (name && text_notice) {
+        snprintf(line, sizeof line, "%.300s begins with a byte order mark: such marks are dropped", name);
+        error_tame(line);
+        text_notice(line);
+    }
+    return 3;
+}
+
+char *text_load(const char *path, size_t most, size_t *bytes, struct error *err)
+{
+    size_t size = 0, mark;
+    char *text = text_read_file(path, most, &size, err);
+
+    if (!text)
+        return NULL;
+    mark = text_mark(text, size, path);
+    memmove(text, text + mark, size - mark + 1);
+    if (bytes)
+        *bytes = size - mark;
+    return text;
+}
+
 bool text_add_line(char ***lines, size_t *count, const char *format, ...)
 {
     bool full = (*count & (*count - 1)) == 0; /* the room doubles at 0, 1, 2, 4, 8, ... lines */

@@ -32,6 +32,17 @@ bool text_take_number(const char **text, long most, long *value);
 char *text_read_file(const char *path, size_t most, size_t *bytes, struct error *err);
 
 /*
+ * The byte order mark, U+FEFF, at the start of a text that a user gives: every reader drops it, and says so. Returns its
+ * bytes, 3 or 0. text_notice gets a line that begins with `name`, unless one of them is NULL; options_read sets it, to
+ * print on standard error.
+ */
+extern void (*text_notice)(const char *line);
+size_t text_mark(const char *text, size_t bytes, const char *name);
+
+/* text_read_file, without such a mark. */
+char *text_load(const char *path, size_t most, size_t *bytes, struct error *err);
+
+/*
  * Append a line, as printf writes it, to *count lines in *lines, malloc'ed; free them with text_free_lines. *lines and
  * *count begin as NULL and 0, and only this function changes them. False, and nothing is appended, when out of memory.
  */

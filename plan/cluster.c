@@ -7,6 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/text.h"
+
+#define MACHINE_SIZE_MOST ((size_t)1 << 20)
+
 /* A key of a file. */
 struct cluster_key {
     const char *name; /* NULL ends a table */
@@ -102,11 +106,18 @@ static bool find_file(const char *name, char *path, size_t size)
 
 static int open_file(config_t *config, const char *name, char *path, size_t size, struct error *err)
 {
+    char *text;
+    int read;
+
     if (!find_file(name, path, size))
         return error_set(err, CODE_CONFIG,
                          "no file for \"%s\": give a path, or a name of etc/machines ($MUSTER_MACHINES)", name);
+    if (!(text = text_load(path, MACHINE_SIZE_MOST, NULL, err)))
+        return -1;
     config_init(config);
-    if (config_read_file(config, path))
+    read = config_read_string(config, text);
+    free(text);
+    if (read)
         return 0;
     error_set(err, CODE_CONFIG, "%s:%d: %s", path, config_error_line(config), config_error_text(config));
     config_destroy(config);

@@ -247,10 +247,12 @@ int predict_table(FILE *in, FILE *out, const char *name, const struct cluster *m
         if (!(copy = strdup(line)))
             break;
         if (!head) {
+            size_t mark = text_mark(line, strlen(line), name);
+
             head = copy;
-            row.columns = split_line(strncmp(head, "\xef\xbb\xbf", 3) == 0 ? head + 3 : head, names);
+            row.columns = split_line(head + mark, names);
             row.names = names;
-            fprintf(out, "%s,predicted_gib,predicted_seconds,predicted_fits\n", line);
+            fprintf(out, "%s,predicted_gib,predicted_seconds,predicted_fits\n", line + mark);
             continue;
         }
         row.count = split_line(copy, row.fields);

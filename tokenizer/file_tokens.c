@@ -185,7 +185,7 @@ int file_tokens_read(const struct tokenizer_files *files, token_taker take, void
     bool is_json = files->layout == LAYOUT_JSON || files->layout == LAYOUT_PAIR;
     json_t *root = is_json ? foreign_json_read(path, TOKENIZER_FILE_MOST, err) : NULL;
     size_t bytes = 0;
-    char *text = is_json ? NULL : text_read_file(path, TOKENIZER_FILE_MOST, &bytes, err);
+    char *text = is_json ? NULL : text_load(path, TOKENIZER_FILE_MOST, &bytes, err);
     int result;
 
     if (!root && !text)

@@ -174,7 +174,7 @@ int read_bpe_files(struct tokenizer *tokenizer, const struct tokenizer_files *fi
     const char *vocab = files->paths[0], *merges = files->paths[1];
     json_t *root = foreign_json_read(vocab, TOKENIZER_FILE_MOST, err);
     size_t bytes;
-    char *text = root ? text_read_file(merges, TOKENIZER_FILE_MOST, &bytes, err) : NULL;
+    char *text = root ? text_load(merges, TOKENIZER_FILE_MOST, &bytes, err) : NULL;
     int result = -1;
 
     tokenizer->kind = KIND_BPE;

@@ -7,6 +7,7 @@
 
 #include "common/job.h"
 #include "common/option.h"
+#include "common/text.h"
 #include "trainer/comm/comm.h"
 #include "trainer/comm/launch.h"
 #include "plan/rank_config.h"
@@ -132,6 +133,8 @@ static int run_training(const struct train_options *options)
     world = comm_world_create(&err);
     if (!world)
         return fail_to_connect(&err);
+    if (launch_rank() != 0)
+        text_notice = NULL;
     result = comm_agree(world, job_load(&job, options->job_path, options->set, options->nset, &err), &err);
     if (result == 0)
         result = choose_mesh(&job, options->job_path, world, &err);

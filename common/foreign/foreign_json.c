@@ -231,7 +231,7 @@ json_t *foreign_json_object(const char *text, size_t bytes, const char *name, st
 json_t *foreign_json_read(const char *path, size_t most, struct error *err)
 {
     size_t bytes;
-    char *text = text_read_file(path, most, &bytes, err);
+    char *text = text_load(path, most, &bytes, err);
     json_t *json = text ? foreign_json_object(text, bytes, path, err) : NULL;
 
     free(text);

@@ -8,7 +8,7 @@
  *   NaN, Infinity, and reals above 1.8e308    a list of one string, ["NaN"]: no caller needs one
  *   half of a surrogate pair; \u0000 in keys  U+FFFD
  *   a key that occurs twice                   the last value, unless the flags refuse it
- *   a byte order mark                         nothing
+ *   a byte order mark                         nothing (text_mark)
  */
 #ifndef MUSTER_COMMON_FOREIGN_FOREIGN_JSON_H
 #define MUSTER_COMMON_FOREIGN_FOREIGN_JSON_H

@@ -69,7 +69,7 @@ static int add_file(struct fabric *fabric, enum fabric_layer layer, const char *
 
     if ((size_t)snprintf(path, sizeof path, "%s/%s", directory, name) >= sizeof path)
         return error_set(err, CODE_CONFIG, "%.300s: the path is too long", name);
-    if (!(text = text_read_file(path, PROFILE_MOST, &bytes, err)))
+    if (!(text = text_load(path, PROFILE_MOST, &bytes, err)))
         return -1;
     if (strlen(text) != bytes)
         status = error_set(err, CODE_CONFIG, "%s: a zero byte; a profile is text", path);

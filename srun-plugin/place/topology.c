@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/text.h"
 #include "plan/hostlist.h"
 
 /* A switch or block of the text. */
@@ -415,7 +416,7 @@ char *switch_tree_read_text(const char *path, struct error *err)
 {
     FILE *in = fopen(path, "re");
     char *text = NULL;
-    size_t room = 0;
+    size_t room = 0, mark;
 
     if (!in || (getdelim(&text, &room, '\0', in) < 0 && ferror(in))) {
         error_errno(err, CODE_IO, "cannot read %s", path);
@@ -424,6 +425,9 @@ char *switch_tree_read_text(const char *path, struct error *err)
     } else if (!text) {
         text = strdup("");
     }
+    mark = text ? text_mark(text, strlen(text), path) : 0;
+    if (mark)
+        memmove(text, text + mark, strlen(text + mark) + 1);
     if (in)
         fclose(in);
     return text;

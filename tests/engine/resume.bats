@@ -113,6 +113,17 @@ stopped_with_75() {
     grep -q "^warning: data set $DIR/train was replaced: it has 30000 tokens" "$DIR/log"
 }
 
+@test "a byte order mark of the job file is dropped, and one rank says so" {
+    { printf '\357\273\277'; cat "$DIR/job.cfg"; } >"$DIR/marked.cfg"
+    for marked in "--check $DIR/marked.cfg" "$DIR/marked.cfg --set batch.steps=6"; do
+        ranks 2 muster-train $marked >"$DIR/log" 2>"$DIR/err"
+        cat "$DIR/err"
+        [ "$(sort -u "$DIR/err")" = "muster-train: $DIR/marked.cfg begins with a byte order mark: such marks are dropped" ]
+    done
+    [ "$(wc -l <"$DIR/err")" -eq 1 ]
+    muster-ckpt show --job "$DIR/ckpt" | head -n 1 | cmp - <(head -n 1 "$DIR/job.cfg")
+}
+
 @test "of two jobs in one checkpoint.dir, the one with fewer steps reports it once" {
     # The other's is a checkpoint of this very run's, of a step that it has yet to come to.
     ranks 1 muster-train "$DIR/job.cfg" --set batch.steps=900 --set checkpoint.dir="$DIR/far" --set report.metrics= >"$DIR/log"

@@ -533,6 +533,7 @@ int main(void)
         cmocka_unit_test(every_broken_override_has_its_message),
         cmocka_unit_test(unreadable_files_are_named),
         cmocka_unit_test(every_path_that_a_shell_would_expand_is_refused),
+        cmocka_unit_test(a_byte_order_mark_is_no_part_of_a_job_file),
         cmocka_unit_test(mutations_never_crash),
         cmocka_unit_test(the_manual_has_every_key_type_and_default),
         cmocka_unit_test(the_environment_has_no_keys_of_its_own),

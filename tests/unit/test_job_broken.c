@@ -182,6 +182,21 @@ void every_path_that_a_shell_would_expand_is_refused(void **state)
     assert_in_range(count, 9 * 6, 1000);
 }
 
+void a_byte_order_mark_is_no_part_of_a_job_file(void **state)
+{
+    char *text = error_calloc(strlen(good) + 4, 1, NULL);
+    struct job job;
+
+    assert_non_null(text);
+    sprintf(text, "\xef\xbb\xbf%s", good);
+    write_file("test_job.cfg", text, strlen(text));
+    assert_int_equal(job_load(&job, "test_job.cfg", NULL, 0, NULL), 0);
+    assert_string_equal(job.text, good);
+    job_destroy(&job);
+    unlink("test_job.cfg");
+    free(text);
+}
+
 /* ---- mutations --------------------------------------------------------------------------------------------------- */
 
 static uint32_t draw(uint64_t *counter, uint32_t below)

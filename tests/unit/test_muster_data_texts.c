@@ -26,6 +26,48 @@ static void lines_of_json_are_documents(void **state)
         "left out 2 of 3 documents, which are empty: e.jsonl:1, ...\ne: 1 token, 1 document; wrote e.bin and e.idx\n");
 }
 
+static void a_byte_order_mark_is_dropped_and_said(void **state)
+{
+    static const struct {
+        const char *arguments, *said;
+    } rows[] = {
+        {"text --out set", "text begins with a byte order mark: such marks are dropped"},
+        {"- --out set < text", "standard input begins with a byte order mark: such marks are dropped"},
+        {"text.gz --raw --out set", "text.gz begins with a byte order mark: such marks are dropped"},
+        {"a.jsonl --out set", "a.jsonl begins with a byte order mark: such marks are dropped"},
+        {"--files-from list --out set", "list begins with a byte order mark: such marks are dropped"},
+    };
+    char said[300];
+
+    write_text("text", "\xef\xbb\xbf"
+                       "abc");
+    assert_int_equal(system("gzip -k text"), 0);
+    write_text("plain", "abc");
+    write_text("list", "\xef\xbb\xbfplain\r\n");
+    write_text("a.jsonl", "\xef\xbb\xbf{\"text\": \"abc\"}\n");
+    expect("plain --out expected", 0, "expected: 3 tokens, 1 document; wrote expected.bin and expected.idx\n");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(said, sizeof said, "muster-data: %s\nset: 3 tokens, 1 document; wrote set.bin and set.idx\n",
+                 rows[i].said);
+        expect(rows[i].arguments, 0, said);
+        same_set("expected", "set");
+        assert_int_equal(system("rm set.*"), 0);
+    }
+    write_text("json", "\xef\xbb\xbf{\"text\": \"abc\"}\n"); /* the second text with a mark */
+    expect("text json --out set", 0,
+           "muster-data: text begins with a byte order mark: such marks are dropped\n"
+           "muster-data: json is read as JSON lines, and so are other texts like it; --raw takes each text as one "
+           "document\nset: 6 tokens, 2 documents; wrote set.bin and set.idx\n");
+    write_vocab();
+    assert_int_equal(system("{ printf '\\357\\273\\277'; cat vocab.txt; } > marked.txt"), 0);
+    expect("plain --tokenizer vocab.txt --out words", 0, "words: 1 token, 1 document; wrote words.bin and words.idx\n");
+    expect("plain --tokenizer marked.txt --out marked", 0,
+           "muster-data: marked.txt begins with a byte order mark: such marks are dropped\n"
+           "marked: 1 token, 1 document; wrote marked.bin and marked.idx\n");
+    same_set("words", "marked");
+    assert_int_equal(system("cmp marked.txt marked.tokenizer/vocab.txt"), 0); /* a copy */
+}
+
 static void compressed_texts_give_the_same_set(void **state)
 {
     assert_int_equal(system("seq 200000 | sed 's/.*/{\"text\": \"number & and \\\\u00e9\"}/' > a.jsonl"), 0);
@@ -126,7 +168,7 @@ static void broken_input_is_refused_with_one_line(void **state)
         const char *message;
     } lines[] = {
         {"[1]", "x.jsonl:1, offset 0: expected a JSON object, as {\"text\": \"...\"}, on each line"},
-        {"\xef\xbb\xbf{\"text\": \"a\"}", "x.jsonl:1, offset 0: a byte order mark: remove these three bytes"},
+        {"{\"text\": \"a\"}\n\xef\xbb\xbf{}", "x.jsonl:2, offset 14: a byte order mark: remove these three bytes"},
         {"{\"text\": \"a\"},", "x.jsonl:1, offset 13: more after the object: expected one object a line"},
         {"{\"text\": \"a\"", "x.jsonl:1, offset 12: the JSON ends early"},
         {"{\"text\" \"a\"}", "x.jsonl:1, offset 8: expected a colon"},
@@ -316,6 +358,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(lines_of_json_are_documents, clean),
+        cmocka_unit_test_setup(a_byte_order_mark_is_dropped_and_said, clean),
         cmocka_unit_test_setup(compressed_texts_give_the_same_set, clean),
         cmocka_unit_test_setup(a_tokenizer_goes_with_the_set, clean),
         cmocka_unit_test_setup(documents_are_split_in_order, clean),

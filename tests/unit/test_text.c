@@ -85,6 +85,44 @@ static void files_are_read_whole(void **state)
     free(text);
 }
 
+static char said[500];
+
+static void keep_notice(const char *line)
+{
+    strcat(said, line);
+}
+
+static void a_byte_order_mark_is_dropped_and_said(void **state)
+{
+    char path[] = "/tmp/muster-test-text.XXXXXX", expected[200];
+    int fd = mkstemp(path);
+    size_t bytes = 0;
+    char *text;
+
+    text_notice = keep_notice;
+    assert_true(fd >= 0 && write(fd, "\xef\xbb\xbf\xef\xbb\xbf", 6) == 6 && write(fd, "a\0b", 3) == 3);
+    text = text_load(path, 9, &bytes, NULL);
+    assert_non_null(text);
+    assert_int_equal(bytes, 6); /* only the first is a mark */
+    assert_memory_equal(text,
+                        "\xef\xbb\xbf"
+                        "a\0b",
+                        7);
+    free(text);
+    snprintf(expected, sizeof expected, "%s begins with a byte order mark: such marks are dropped", path);
+    assert_string_equal(said, expected);
+    assert_null(text_load(path, 8, NULL, NULL));
+    close(fd);
+    unlink(path);
+    said[0] = 0;
+    assert_int_equal(text_mark("\xef\xbb\xbf", 3, "a\nb"), 3);
+    assert_string_equal(said, "a b begins with a byte order mark: such marks are dropped");
+    assert_int_equal(text_mark("\xef\xbb\xbf", 2, "x") + text_mark("\xef\xbb\xbe", 3, "x"), 0);
+    text_notice = NULL;
+    assert_int_equal(text_mark("\xef\xbb\xbf", 3, "x"), 3);
+    assert_null(strchr(said, 'x'));
+}
+
 /* At every place among ASCII, with the end of the text right behind it. */
 static void the_end_of_utf8_is_found(void **state)
 {
@@ -125,7 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integers_are_whole_and_in_range), cmocka_unit_test(numbers_are_finite_and_in_range),
         cmocka_unit_test(numbers_are_taken_one_by_one),    cmocka_unit_test(files_are_read_whole),
-        cmocka_unit_test(the_end_of_utf8_is_found),
+        cmocka_unit_test(the_end_of_utf8_is_found),        cmocka_unit_test(a_byte_order_mark_is_dropped_and_said),
     };
 
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);

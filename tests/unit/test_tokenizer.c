@@ -625,6 +625,16 @@ static void pairs_of_files_give_the_same_tokenizer(void **state)
     assert_int_equal(tokenizer_fingerprint(tokenizer), fingerprint);
     expect_ids(tokenizer, "in the inner", 0, "262 259 32 262 110 263");
     tokenizer_close(tokenizer);
+    for (int version = 0; version < 2; version++) { /* a byte order mark */
+        char marked[320];
+
+        snprintf(marked, sizeof marked, "\xef\xbb\xbf%s", version ? text : strchr(text, '\n') + 1);
+        write_named("merges.txt", marked);
+        tokenizer = tokenizer_open(dir, &err);
+        assert_non_null(tokenizer);
+        assert_int_equal(tokenizer_fingerprint(tokenizer), fingerprint);
+        tokenizer_close(tokenizer);
+    }
 
     json_object_set_new(vocab, "<|endoftext|>", json_integer(264));
     write_json("gpt2-vocab.json", vocab);

@@ -278,8 +278,7 @@ int json_line_text(const char *line, size_t bytes, const char *key, struct text_
 
 bool json_text_begins(const char *text, size_t bytes, bool ended)
 {
-    bool marked = bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0;
-    struct json_scan scan = {.at = text + (marked ? 3 : 0), .end = text + bytes};
+    struct json_scan scan = {.at = text, .end = text + bytes};
     const char *line_end;
     int result;
 

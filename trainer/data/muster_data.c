@@ -80,17 +80,18 @@ static int read_list(char ***names, size_t *count, const char *list, struct erro
 
     if (!file)
         return error_errno(err, CODE_DATA, "cannot read %s", list);
-    while (result == 0 && (length = getline(&line, &size, file)) > 0) {
+    for (bool first = true; result == 0 && (length = getline(&line, &size, file)) > 0; first = false) {
         bool zero = memchr(line, '\0', (size_t)length);
+        char *name = line + (first ? text_mark(line, (size_t)length, list) : 0);
 
-        line[strcspn(line, "\n")] = '\0';
-        if (text_ends_with(line, "\r")) /* of a list that was written on Windows */
-            line[strlen(line) - 1] = '\0';
+        name[strcspn(name, "\n")] = '\0';
+        if (text_ends_with(name, "\r")) /* of a list that was written on Windows */
+            name[strlen(name) - 1] = '\0';
         if (zero)
             result =
                 error_set(err, CODE_DATA, "%s: a zero byte; names must be one a line (of find, without -print0)", list);
-        else if (*line)
-            result = add_name(names, count, line, err);
+        else if (*name)
+            result = add_name(names, count, name, err);
     }
     if (result == 0 && ferror(file))
         result = error_errno(err, CODE_IO, "cannot read %s", list);
@@ -113,7 +114,7 @@ int data_read_texts(struct text_inputs *texts, char *const *given, int count, co
         result = read_list(&names, &total, list, &err);
     texts->paths = names;
     texts->count = (int)total;
-    texts->notice = data_notice;
+    texts->notice = text_notice = data_notice;
     texts->progress = bar_draw;
     texts->progress_arg = &data_bar;
     if (result == 0 && total == 0)

@@ -21,6 +21,7 @@ struct text_reader {
     struct text_source *source;
     int next; /* text to open when source is NULL */
     bool json, ended, noticed;
+    bool marked; /* a text had a byte order mark */
     char *block; /* read and not yet in a parcel: block[at, used) */
     size_t at, used, room;
     struct text_piece piece; /* the next one */
@@ -114,7 +115,7 @@ static bool is_named(const char *path, const char *end, bool in_any_case)
 }
 
 /* Whether the text is JSON lines: as requested, by its name, by its contents. What is not the usual name is noticed. */
-static int choose_form(struct text_reader *r, const char *path, struct error *err)
+static void choose_form(struct text_reader *r, const char *path)
 {
     const struct text_inputs *texts = r->texts;
     char line[512];
@@ -122,11 +123,9 @@ static int choose_form(struct text_reader *r, const char *path, struct error *er
     r->json = !texts->raw && (is_named(path, ".jsonl", false) || is_named(path, ".json", false) ||
                               (texts->json_input && !is_named(path, ".txt", true)));
     if (r->json || texts->raw)
-        return 0;
-    if (fill_block(r, PARCEL_SIZE, err) < 0)
-        return -1;
+        return;
     r->json = is_named(path, ".jsonl", true) || is_named(path, ".ndjson", true) || is_named(path, ".json", true) ||
-              json_text_begins(r->block, r->used, r->ended);
+              json_text_begins(r->block + r->at, r->used - r->at, r->ended);
     if (r->json && texts->notice && !r->noticed) {
         snprintf(line, sizeof line,
                  "%.300s is read as JSON lines, and so are other texts like it; --raw takes each text as one document",
@@ -134,27 +133,6 @@ static int choose_form(struct text_reader *r, const char *path, struct error *er
         texts->notice(line);
         r->noticed = true;
     }
-    return 0;
-}
-
-static int open_text(struct text_reader *r, struct error *err)
-{
-    const char *path = r->texts->paths[r->next++];
-
-    r->source = text_source_open(path, r->texts->stop, err);
-    if (!r->source)
-        return -1;
-    r->ended = false;
-    r->at = r->used = 0;
-    r->piece = (struct text_piece){.place = {.name = strcmp(path, "-") == 0 ? "standard input" : path, .line = 1}};
-    return choose_form(r, path, err);
-}
-
-static void close_text(struct text_reader *r)
-{
-    r->before += text_source_taken(r->source);
-    text_source_close(r->source);
-    r->source = NULL;
 }
 
 /* Moves behind the next `bytes`, which have so many lines. */
@@ -163,6 +141,33 @@ static void pass_bytes(struct text_reader *r, size_t bytes, uint64_t lines)
     r->at += bytes;
     r->piece.place.offset += bytes;
     r->piece.place.line += lines;
+}
+
+static int open_text(struct text_reader *r, struct error *err)
+{
+    const char *path = r->texts->paths[r->next++];
+    size_t mark;
+
+    r->source = text_source_open(path, r->texts->stop, err);
+    if (!r->source)
+        return -1;
+    r->ended = false;
+    r->at = r->used = 0;
+    r->piece = (struct text_piece){.place = {.name = strcmp(path, "-") == 0 ? "standard input" : path, .line = 1}};
+    if (fill_block(r, PARCEL_SIZE, err) < 0)
+        return -1;
+    mark = text_mark(r->block, r->used, r->marked ? NULL : r->piece.place.name);
+    r->marked = r->marked || mark > 0;
+    pass_bytes(r, mark, 0);
+    choose_form(r, path);
+    return 0;
+}
+
+static void close_text(struct text_reader *r)
+{
+    r->before += text_source_taken(r->source);
+    text_source_close(r->source);
+    r->source = NULL;
 }
 
 /* ---- documents that are texts ------------------------------------------------------------------------------------ */
