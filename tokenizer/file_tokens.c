@@ -17,7 +17,7 @@ static int64_t read_id(json_t *id)
 /* `text` is a string; for anything else, nothing is taken. */
 static int take_string(json_t *text, int64_t id, token_taker take, void *arg, struct error *err)
 {
-    struct file_token token = {json_string_value(text), json_string_length(text), id, 0};
+    struct file_token token = {json_string_value(text), json_string_length(text), id, 0, 0};
 
     return token.text ? take(arg, &token, err) : 0;
 }
@@ -146,10 +146,13 @@ static int read_piece(const struct proto_field *piece, struct file_token *token)
     struct proto_field field;
     int found = -1;
 
+    token->type = PIECE_NORMAL;
     while (at && (found = proto_next(&at, piece->at + piece->size, &field)) > 0)
         if (field.number == 1) {
             token->text = field.at;
             token->bytes = field.size;
+        } else if (field.number == 2 && field.size == sizeof token->score) {
+            memcpy(&token->score, field.at, sizeof token->score);
         } else if (field.number == 3) {
             token->type = field.value;
         }
@@ -175,6 +178,46 @@ int file_tokens_take_pieces(const char *model, size_t bytes, token_taker take, v
         id++;
     }
     return found == 0 && id > 0 ? 0 : error_set(err, CODE_DATA, "not a model of SentencePiece");
+}
+
+/* With the defaults of sentencepiece_model.proto. */
+static void take_option(struct piece_options *options, uint64_t message, const struct proto_field *field)
+{
+    static const char *const rules[] = {"identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"};
+    const struct {
+        uint64_t message, number;
+        bool *flag;
+    } flags[] = {
+        {2, 24, &options->suffix}, /* trainer_spec.treat_whitespace_as_suffix, byte_fallback */
+        {2, 35, &options->fallback},
+        {3, 3, &options->prefix}, /* normalizer_spec.add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces */
+        {3, 4, &options->remove},
+        {3, 5, &options->escape},
+    };
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (message == flags[i].message && field->number == flags[i].number)
+            *flags[i].flag = field->value;
+    if (message == 2 && field->number == 3) /* trainer_spec.model_type */
+        options->bpe = field->value == 2;
+    for (int i = 0; i < 5 && message == 3 && field->number == 1; i++) /* normalizer_spec.name */
+        options->known_rules |= field->size == strlen(rules[i]) && memcmp(field->at, rules[i], field->size) == 0;
+    if (message == 3 && field->number == 2) /* normalizer_spec.precompiled_charsmap */
+        options->map = *field;
+}
+
+int piece_options_read(const char *model, size_t bytes, struct piece_options *options, struct error *err)
+{
+    const char *at = model, *end = model + bytes;
+    struct proto_field field, option;
+    int found, inner = 0;
+
+    *options = (struct piece_options){.prefix = true, .remove = true, .escape = true};
+    while ((found = proto_next(&at, end, &field)) > 0 && inner == 0)
+        for (const char *in = field.at; in && (field.number == 2 || field.number == 3) &&
+                                        (inner = proto_next(&in, field.at + field.size, &option)) > 0;)
+            take_option(options, field.number, &option);
+    return found < 0 || inner < 0 ? error_set(err, CODE_DATA, "not a model of SentencePiece") : 0;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */

@@ -15,10 +15,11 @@ struct file_token {
     const char *text;
     size_t bytes;
     int64_t id;    /* -1: not a number */
-    uint64_t type; /* of a piece of SentencePiece */
+    uint64_t type; /* of a piece of SentencePiece, which also has a score */
+    float score;
 };
 
-enum { PIECE_CONTROL = 3, PIECE_BYTE = 6 }; /* types */
+enum { PIECE_NORMAL = 1, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_USER, PIECE_BYTE = 6 }; /* types */
 
 /* -1 ends the reading. */
 typedef int (*token_taker)(void *arg, const struct file_token *token, struct error *err);
@@ -77,5 +78,14 @@ struct proto_field {
 
 /* Reads the next field of a message and returns 1; 0 at its end, -1 if the bytes are not a field. */
 int proto_next(const char **at, const char *end, struct proto_field *field);
+
+/* What ids and text depend on. */
+struct piece_options {
+    bool bpe, known_rules, suffix, prefix, remove, escape;
+    bool fallback;          /* to bytes */
+    struct proto_field map; /* the normalization, compiled; of size 0: none */
+};
+
+int piece_options_read(const char *model, size_t bytes, struct piece_options *options, struct error *err);
 
 #endif

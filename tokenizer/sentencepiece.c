@@ -1,6 +1,6 @@
 /*
- * sentencepiece.c - a SentencePiece model's tokens and options, from the model itself, a protobuf message
- * (sentencepiece_model.proto): libsentencepiece does not show two options that decoding depends on.
+ * sentencepiece.c - a SentencePiece model's tokens and options, from the model itself (file_tokens.h): libsentencepiece
+ * does not show two options that decoding depends on.
  */
 #include "config.h"
 
@@ -34,52 +34,12 @@ int append_piece(struct text_list *list, const char *piece, size_t bytes, bool i
 
 #ifdef HAVE_SENTENCEPIECE
 
-/* What ids and text depend on, with the defaults of sentencepiece_model.proto. */
-struct model_options {
-    bool bpe, known_rules, suffix, prefix, remove, escape;
-};
-
-static void take_option(struct model_options *options, uint64_t message, const struct proto_field *field)
-{
-    static const char *const rules[] = {"identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"};
-    const struct {
-        uint64_t message, number;
-        bool *flag;
-    } flags[] = {
-        {2, 24, &options->suffix}, /* trainer_spec.treat_whitespace_as_suffix */
-        {3, 3, &options->prefix},  /* normalizer_spec.add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces */
-        {3, 4, &options->remove},
-        {3, 5, &options->escape},
-    };
-
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (message == flags[i].message && field->number == flags[i].number)
-            *flags[i].flag = field->value;
-    if (message == 2 && field->number == 3) /* trainer_spec.model_type */
-        options->bpe = field->value == 2;
-    for (int i = 0; i < 5 && message == 3 && field->number == 1; i++) /* normalizer_spec.name */
-        options->known_rules |= field->size == strlen(rules[i]) && memcmp(field->at, rules[i], field->size) == 0;
-}
-
-static int read_options(struct model_options *options, const char *model, size_t bytes, struct error *err)
-{
-    const char *at = model, *end = model + bytes;
-    struct proto_field field, option;
-    int found, inner = 0;
-
-    while ((found = proto_next(&at, end, &field)) > 0 && inner == 0)
-        for (const char *in = field.at; in && (field.number == 2 || field.number == 3) &&
-                                        (inner = proto_next(&in, field.at + field.size, &option)) > 0;)
-            take_option(options, field.number, &option);
-    return found < 0 || inner < 0 ? error_set(err, CODE_DATA, "not a model of SentencePiece") : 0;
-}
-
 /*
  * For a BPE model, text can be cut before a blank if no piece has a blank behind another character: then no merge
  * reaches over the cut. A Unigram model adds up the scores of a whole text in floats; which of two equally good
  * segmentations it takes depends on the rounding, and so on all the text before.
  */
-static bool is_cuttable(const struct tokenizer *tokenizer, const struct model_options *options)
+static bool is_cuttable(const struct tokenizer *tokenizer, const struct piece_options *options)
 {
     const struct token_table *table = &tokenizer->table;
 
@@ -114,13 +74,13 @@ int read_sentencepiece(struct tokenizer *tokenizer, const struct tokenizer_files
 {
     size_t bytes;
     char *model = text_read_file(files->paths[0], TOKENIZER_FILE_MOST, &bytes, err);
-    struct model_options options = {.prefix = true, .remove = true, .escape = true};
+    struct piece_options options;
 
     if (!model)
         return -1;
     tokenizer->kind = KIND_SENTENCEPIECE;
     if (file_tokens_take_pieces(model, bytes, add_piece, tokenizer, err) == 0 &&
-        read_options(&options, model, bytes, err) == 0)
+        piece_options_read(model, bytes, &options, err) == 0)
         tokenizer->pieces = piece_model_create(model, bytes, err);
     if (tokenizer->pieces) {
         piece_model_special(tokenizer->pieces, tokenizer->special);

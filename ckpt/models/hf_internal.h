@@ -152,21 +152,31 @@ json_t *hf_json(const struct directory *directory, const char *name, bool *there
  * A tokenizer (tokenizer/tokenizer_files.h) for a model's folder, with the ids of its special tokens. open reads
  * its vocabulary and writes nothing; write copies its files. AutoTokenizer must be able to load the folder: where
  * tokenizer_config.json does not name a class, the class, the special tokens and the longest text are added, and a
- * SentencePiece model becomes spiece.model of BertGenerationTokenizer, which adds nothing to libsentencepiece's ids.
- * "bytes" becomes a tokenizer.json of 256 tokens, and one for the end of a document if the model has an id for it.
+ * SentencePiece model gets a tokenizer.json beside it. "bytes" becomes a tokenizer.json.
  */
 struct hf_tokenizer {
     const char *path; /* borrowed */
     struct hf_ids ids;
     json_t *config; /* a tokenizer_config.json to write; NULL: there is one that is good */
-    json_t *bytes;  /* a tokenizer.json to write, of "bytes"; else NULL */
-    bool is_model;  /* SentencePiece's, to be renamed */
+    json_t *json;   /* a tokenizer.json to write; NULL: none */
 };
 
 /* CODE_USAGE for a tokenizer with more ids than the model. On failure it needs no closing. */
 int hf_tokenizer_open(struct hf_tokenizer *tokenizer, const char *path, const struct model_shape *shape,
                       struct error *err);
 int hf_tokenizer_write(const struct hf_tokenizer *tokenizer, const struct directory *directory, struct error *err);
+
+/*
+ * hf_tokenizer_json.c: a tokenizer.json that gives the ids of "bytes": 256 tokens, and one for the end of a document if
+ * the model has an id for it.
+ */
+json_t *hf_make_byte_json(const struct model_shape *shape);
+
+/*
+ * The same of the SentencePiece model at `path`. Its ids become the same text. It gives the same ids, but where a Unigram
+ * model has two segmentations that are equally good, and where a model's normalization of rare characters is compiled.
+ */
+json_t *hf_make_piece_json(const char *path, struct error *err);
 
 /* Does nothing for a struct that is all zeros. */
 void hf_tokenizer_close(struct hf_tokenizer *tokenizer);

@@ -1,5 +1,4 @@
 /* hf_tokenizer.c - a tokenizer's files in an exported folder, and the ids of its special tokens. See hf_internal.h. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,53 +8,17 @@
 #include "common/text.h"
 #include "tokenizer/file_tokens.h"
 
-/* transformers' classes. Of those that read a SentencePiece model, this one adds nothing to it. */
+/* transformers' classes. */
 static const char *const classes[] = {[LAYOUT_BYTES] = "PreTrainedTokenizerFast",
                                       [LAYOUT_JSON] = "PreTrainedTokenizerFast",
-                                      [LAYOUT_MODEL] = "BertGenerationTokenizer",
+                                      [LAYOUT_MODEL] = "PreTrainedTokenizerFast",
                                       [LAYOUT_PAIR] = "GPT2Tokenizer",
                                       [LAYOUT_LINES] = "BertTokenizer"};
-
-/* ---- bytes ------------------------------------------------------------------------------------------------------- */
-
-/* Byte-level BPE without merges. */
-static json_t *make_byte_vocab(void)
-{
-    json_t *vocab = json_object();
-    int16_t bytes[ALPHABET];
-
-    fill_byte_alphabet(bytes);
-    for (int code = 0; code < ALPHABET; code++) {
-        char text[5] = {0};
-
-        utf8_write((uint32_t)code, text);
-        if (bytes[code] >= 0)
-            json_object_set_new(vocab, text, json_integer(bytes[code]));
-    }
-    return vocab;
-}
-
-/* A tokenizer.json that gives the ids of "bytes". The end of a document is a token if the model has an id for it. */
-static json_t *make_byte_tokenizer(const struct model_shape *shape)
-{
-    json_t *root =
-        json_pack("{s:s, s:[], s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:o, s:[]}}", "version", "1.0",
-                  "added_tokens", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0,
-                  "use_regex", 0, "decoder", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex",
-                  0, "model", "type", "BPE", "vocab", make_byte_vocab(), "merges");
-
-    if (shape->vocab > BYTES_END)
-        json_array_append_new(json_object_get(root, "added_tokens"),
-                              json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", BYTES_END, "content",
-                                        "<|endoftext|>", "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0,
-                                        "special", 1));
-    return root;
-}
 
 /* ---- the vocabulary ---------------------------------------------------------------------------------------------- */
 
 struct hf_vocabulary {
-    enum layout layout;
+    struct tokenizer_files files;
     json_t *ids; /* {"token": id, ...} */
     int64_t last;
     json_t *config, *named; /* special_tokens_read */
@@ -83,7 +46,7 @@ static int add_decoder(struct hf_vocabulary *vocab, const char *path, struct err
     json_object_foreach(json_object_get(vocab->config, "added_tokens_decoder"), id, value)
     {
         json_t *text = special_token_text(value);
-        struct file_token token = {json_string_value(text), json_string_length(text), strtoll(id, NULL, 10), 0};
+        struct file_token token = {json_string_value(text), json_string_length(text), strtoll(id, NULL, 10), 0, 0};
 
         if (text && add_token(vocab, &token, err) < 0)
             return error_prefix(err, "%s", path);
@@ -94,19 +57,18 @@ static int add_decoder(struct hf_vocabulary *vocab, const char *path, struct err
 static int read_vocabulary(struct hf_vocabulary *vocab, struct hf_tokenizer *tokenizer, const struct model_shape *shape,
                            struct error *err)
 {
-    struct tokenizer_files files;
+    const struct tokenizer_files *files = &vocab->files;
 
-    if (tokenizer_find_files(tokenizer->path, 0, &files, err) < 0)
+    if (tokenizer_find_files(tokenizer->path, 0, &vocab->files, err) < 0)
         return -1;
-    vocab->layout = files.layout;
-    if (files.layout == LAYOUT_BYTES) {
-        tokenizer->bytes = make_byte_tokenizer(shape);
+    if (files->layout == LAYOUT_BYTES) {
+        tokenizer->json = hf_make_byte_json(shape);
         vocab->config = json_object();
         vocab->named = json_object();
-        return file_tokens_take_json(tokenizer->bytes, add_token, vocab, err);
+        return file_tokens_take_json(tokenizer->json, add_token, vocab, err);
     }
-    return special_tokens_read(files.paths[0], &vocab->config, &vocab->named, err) < 0 ||
-                   file_tokens_read(&files, add_token, vocab, err) < 0
+    return special_tokens_read(files->paths[0], &vocab->config, &vocab->named, err) < 0 ||
+                   file_tokens_read(files, add_token, vocab, err) < 0
                ? -1
                : add_decoder(vocab, tokenizer->path, err);
 }
@@ -127,12 +89,17 @@ static int64_t find_special(const struct hf_vocabulary *vocab, enum special_toke
 
 /*
  * What AutoTokenizer needs, if the file does not name a class: the class, the longest text, and all special tokens. One
- * that the vocabulary lacks is null: the class's own would become a new token.
+ * that the vocabulary lacks is null: the class's own would become a new token. And that ids become their text as it was:
+ * by default, a blank before a full stop is dropped.
  */
 static json_t *complete_config(const struct hf_vocabulary *vocab, const struct model_shape *shape)
 {
-    json_object_set_new(vocab->config, "tokenizer_class", json_string(classes[vocab->layout]));
+    static const char clean_up[] = "clean_up_tokenization_spaces";
+
+    json_object_set_new(vocab->config, "tokenizer_class", json_string(classes[vocab->files.layout]));
     json_object_set_new(vocab->config, "model_max_length", json_integer(shape->seq_length));
+    if (vocab->files.layout != LAYOUT_LINES && !json_object_get(vocab->config, clean_up))
+        json_object_set_new(vocab->config, clean_up, json_false());
     for (int i = 0; i < SPECIAL_TOKENS; i++) {
         const char *key = special_token_keys[i];
         bool known = find_special(vocab, i) >= 0;
@@ -162,7 +129,8 @@ int hf_tokenizer_open(struct hf_tokenizer *tokenizer, const char *path, const st
                                          .pad = find_special(&vocab, SPECIAL_PAD)};
     if (result == 0 && !json_object_get(vocab.config, "tokenizer_class")) {
         tokenizer->config = complete_config(&vocab, shape);
-        tokenizer->is_model = vocab.layout == LAYOUT_MODEL;
+        if (vocab.files.layout == LAYOUT_MODEL && !(tokenizer->json = hf_make_piece_json(vocab.files.paths[0], err)))
+            result = -1;
     }
     json_decref(vocab.ids);
     json_decref(vocab.config);
@@ -193,15 +161,10 @@ static int mend_merges(const struct directory *directory, struct error *err)
 
 int hf_tokenizer_write(const struct hf_tokenizer *tokenizer, const struct directory *directory, struct error *err)
 {
-    struct tokenizer_files files;
-
-    if (tokenizer->bytes && json_write_file(directory, "tokenizer.json", json_incref(tokenizer->bytes), 0, err) < 0)
+    if (tokenizer->json && json_write_file(directory, "tokenizer.json", json_incref(tokenizer->json), 0, err) < 0)
         return -1;
     if (tokenizer_copy(tokenizer->path, directory->path, err) < 0 || mend_merges(directory, err) < 0)
         return -1;
-    if (tokenizer->is_model && (tokenizer_find_files(directory->path, 0, &files, err) < 0 ||
-                                renameat(AT_FDCWD, files.paths[0], directory->fd, "spiece.model") < 0))
-        return error_errno(err, CODE_IO, "%s", files.paths[0]);
     return tokenizer->config
                ? json_write_file(directory, TOKENIZER_CONFIG, json_incref(tokenizer->config), JSON_INDENT(2), err)
                : 0;
@@ -210,5 +173,5 @@ int hf_tokenizer_write(const struct hf_tokenizer *tokenizer, const struct direct
 void hf_tokenizer_close(struct hf_tokenizer *tokenizer)
 {
     json_decref(tokenizer->config);
-    json_decref(tokenizer->bytes);
+    json_decref(tokenizer->json);
 }

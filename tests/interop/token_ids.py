@@ -3,6 +3,8 @@
     token_ids.py prepare DIR [full]    texts, and a vocabulary of each kind in a folder of DIR
     token_ids.py compare DIR NAME...   the ids of these vocabularies, and the texts that they decode to
     token_ids.py special DIR NAME...   those of special tokens in the text
+    token_ids.py exported FOLDER DIR NAME MOST  ids and texts of AutoTokenizer on an exported FOLDER: at most MOST texts
+                                       have other ids, and each decodes to the same text
     token_ids.py version               exits with 0 if all packages are there
 
 Texts: English, program sources, other scripts and emoji (all code points that Python's Unicode knows, which is 14 in
@@ -400,6 +402,23 @@ def compare_texts(name, texts, decode, files):
         assert data.decode() == expected, f"{name}: {text[:200]!r} decodes to {data[:200]!r}, not {expected[:200]!r}"
 
 
+def exported(folder, path, name, most):
+    import transformers
+
+    model = transformers.AutoTokenizer.from_pretrained(folder)
+    texts, ids, out = (os.path.join(path, f) for f in ("texts", f"{name}.ids", f"{name}.text"))
+    ours(path, name, "encode", texts, ids, 0, "plain")
+    ours(path, name, "decode", ids, out)
+    others = total = 0
+    for text, mine, data in zip(read_items(texts), read_items(ids, "<i4"), read_items(out)):
+        others += model(text.decode(), add_special_tokens=False).input_ids != mine.tolist()
+        decoded = model.decode(mine.tolist())
+        assert decoded == data.decode(), f"{name}: {data[:200]!r} is {decoded[:200]!r} in transformers"
+        total += 1
+    assert total > 1000 and others <= int(most), f"{name}: {others} of {total} texts have other ids in transformers"
+    print(f"{name}: {total} texts, {others} with other ids in transformers")
+
+
 def main():
     what, path = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     if what == "version":
@@ -407,6 +426,8 @@ def main():
 
         for package in (tiktoken, tokenizers, sentencepiece):
             print(package.__name__, package.__version__)
+    elif what == "exported":
+        exported(*sys.argv[2:])
     elif what == "prepare":
         write_texts(os.path.join(path, "texts"), make_texts(len(sys.argv) > 3))
         make_vocabularies(path)
