@@ -138,7 +138,7 @@ static void json_lines_are_found_by_their_contents(void **state)
 static void a_long_first_line_is_json_and_other_braces_are_text(void **state)
 {
     static const char *const texts[] = {
-        "{", "{}x\n", "{\n \"text\": \"a\"\n}\n", "{\"text\": \"a\"", "[{\"text\": 1}]\n", "{ int x; }\n"};
+        "{", "{}x\n", "{\n \"text\": \"a\"\n}\n", "{\"text\": \"a\"", "[1, {\"text\": 1}]\n", "{ int x; }\n"};
     char expected[200];
 
     assert_int_equal(

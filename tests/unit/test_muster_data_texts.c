@@ -110,8 +110,8 @@ static void a_tokenizer_goes_with_the_set(void **state)
     write_text("vocab.txt", "[UNK]\n[SEP]\n");
     assert_int_equal(system("cp vocab.txt set.tokenizer"), 0);
     expect("verify set", 65,
-           "muster-data: set.tokenizer does not fit: set.bin, offset 0: token 0 is 5; with model.vocab = 2 tokens are "
-           "0 to 1\n");
+           "muster-data: set.tokenizer does not fit: set.bin, offset 0: token 0 is 5; the tokenizer has 0 to "
+           "1\n");
 }
 
 static void documents_are_split_in_order(void **state)
@@ -247,6 +247,65 @@ static void broken_files_are_refused_with_one_line(void **state)
     }
 }
 
+static void what_is_no_text_is_named(void **state)
+{
+    static const struct {
+        const char *bytes, *name; /* the first bytes of such a file */
+        size_t count;
+    } kinds[] = {
+        {"\xfd\x37zXZ\0\0\4", "xz", 8}, {"BZh91AY&SY", "bzip2", 10},  {"BZh11AY&SY", "bzip2", 10},
+        {"PK\3\4\24\0", "zip", 6},      {"PAR1\x15\4", "Parquet", 6},
+    };
+    static const char *const arrays[] = {"[{\"text\": \"one\"},\n {\"text\": \"two\"}]\n", " [\n{\"text\":\n\"one\"}]"};
+    static const char *const texts[] = {"[1]",   "[Music] la la", "[\"Hello\", he said.]", "[{x}]", "[]",
+                                        "[[1]]", "[{\"a\""};
+    char message[200];
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        write_file("text", kinds[i].bytes, kinds[i].count);
+        snprintf(message, sizeof message,
+                 "muster-data: text, offset 0: a file of %s: give its text, plain or compressed by gzip or zstd\n",
+                 kinds[i].name);
+        expect("text --out set", 65, message);
+    }
+    write_file("text", "PK\3\4\0", 5);
+    expect(
+        "- --raw --out set < text", 65,
+        "muster-data: standard input, offset 0: a file of zip: give its text, plain or compressed by gzip or zstd\n");
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        write_text("text", arrays[i]);
+        expect(
+            "text --out set", 65,
+            "muster-data: text: an array of JSON objects: write one a line, as jq -c '.[]' does; --raw takes each text "
+            "as one document\n");
+        expect_nothing_left();
+        expect("text --raw --out set > said && cat set.bin; rm set.*", 0, arrays[i]);
+    }
+    assert_int_equal(system("{ echo '['; yes '{\"text\": \"one two three\"},' | head -n 40000; echo '{}]'; } > text"),
+                     0);
+    expect(
+        "text --out set", 65,
+        "muster-data: text: an array of JSON objects: write one a line, as jq -c '.[]' does; --raw takes each text as "
+        "one document\n");
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        write_text("text", texts[i]);
+        expect("text --out set > said && cat set.bin; rm set.*", 0, texts[i]);
+    }
+}
+
+static void a_token_below_0_is_refused_as_such(void **state)
+{
+    write_text("a", "xy");
+    expect("a --out set --append-eod", 0, "set: 3 tokens, 1 document; wrote set.bin and set.idx\n");
+    /* As int32: 5, -1. */
+    write_file("set.bin", "\5\0\0\0\xff\xff\xff\xff", 8);
+    assert_int_equal(system("printf '\\004' | dd of=set.idx bs=1 seek=17 conv=notrunc 2>/dev/null && "
+                            "printf '\\002' | dd of=set.idx bs=1 seek=34 conv=notrunc 2>/dev/null"),
+                     0);
+    expect("verify set", 65, "muster-data: set.bin, offset 4: token 1 is -1; a token is 0 or more\n");
+    expect("decode set --tokenizer bytes", 65, "muster-data: set.bin, offset 4: token 1 is -1; a token is 0 or more\n");
+}
+
 static void an_overlong_line_is_bad(void **state)
 {
     assert_int_equal(system("{ echo '{\"text\": \"a\"}'; head -c 70000000 /dev/zero | tr '\\0' x; echo; "
@@ -365,6 +424,8 @@ int main(void)
         cmocka_unit_test_setup(bad_places_are_skipped_on_request, clean),
         cmocka_unit_test_setup(broken_input_is_refused_with_one_line, clean),
         cmocka_unit_test_setup(broken_files_are_refused_with_one_line, clean),
+        cmocka_unit_test_setup(what_is_no_text_is_named, clean),
+        cmocka_unit_test_setup(a_token_below_0_is_refused_as_such, clean),
         cmocka_unit_test_setup(an_overlong_line_is_bad, clean),
         cmocka_unit_test_setup(the_users_files_stay, clean),
         cmocka_unit_test_setup(what_the_files_beside_a_vocabulary_say_counts, clean),

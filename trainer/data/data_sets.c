@@ -35,7 +35,7 @@ struct token_range {
     int32_t least, most;
 };
 
-/* `vocab`: tokens are below. */
+/* `vocab`: the tokenizer's tokens are below. */
 static int read_tokens(const struct indexed *indexed, int32_t vocab, struct token_range *range, struct error *err)
 {
     const uint64_t tokens = indexed_facts(indexed).tokens;
@@ -44,9 +44,11 @@ static int read_tokens(const struct indexed *indexed, int32_t vocab, struct toke
     for (uint64_t at = 0; at < tokens; at += CHUNK) {
         size_t count = tokens - at < CHUNK ? (size_t)(tokens - at) : CHUNK;
 
-        if (indexed_read(indexed, at, count, vocab, chunk, err) < 0)
+        if (indexed_read(indexed, at, count, INDEXED_ANY, chunk, err) < 0)
             return -1;
         for (size_t i = 0; i < count; i++) {
+            if (chunk[i] >= vocab)
+                return indexed_refuse(indexed, at + i, chunk[i], err, "the tokenizer has 0 to %d", vocab - 1);
             range->least = chunk[i] < range->least ? chunk[i] : range->least;
             range->most = chunk[i] > range->most ? chunk[i] : range->most;
         }
@@ -110,7 +112,7 @@ static int print_one(const char *prefix, bool every_token, bool json, struct err
     facts = indexed_facts(indexed);
     if (indexed_tokenizer(prefix, folder) == folder && !(tokenizer = tokenizer_open(folder, err)))
         goto done;
-    if (every_token && read_tokens(indexed, tokenizer ? tokenizer_size(tokenizer) : INT_MAX, &range, err) < 0) {
+    if (every_token && read_tokens(indexed, tokenizer ? tokenizer_size(tokenizer) : INDEXED_ANY, &range, err) < 0) {
         if (tokenizer && err->code == CODE_DATA)
             error_prefix(err, "%s does not fit", folder);
         goto done;
@@ -163,7 +165,7 @@ static int print_document(struct decoding *d, uint64_t document, struct error *e
     while (at < end) {
         size_t count = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
 
-        if (indexed_read(d->indexed, at, count, INT_MAX, chunk, err) < 0)
+        if (indexed_read(d->indexed, at, count, INDEXED_ANY, chunk, err) < 0)
             return -1;
         at += count;
         d->text.count = 0;

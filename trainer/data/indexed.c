@@ -317,6 +317,8 @@ int indexed_read(const struct indexed *x, uint64_t first, size_t count, int voca
             return -1;
         for (size_t i = 0; i < here; i++, done++) {
             tokens[done] = (int32_t)get_number(bytes + i * x->width, x->width);
+            if (vocab == INDEXED_ANY && tokens[done] < 0)
+                return indexed_refuse(x, first + done, tokens[done], err, "a token is 0 or more");
             if (tokens[done] < 0 || tokens[done] >= vocab)
                 return indexed_refuse(x, first + done, tokens[done], err, "with model.vocab = %d tokens are 0 to %d",
                                       vocab, vocab - 1);

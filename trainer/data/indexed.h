@@ -59,9 +59,10 @@ size_t indexed_width(enum indexed_type type);
 void indexed_pack(enum indexed_type type, const int32_t *ids, size_t count, void *tokens);
 
 /*
- * Reads tokens [first, first + count). A token below 0 or not below `vocab` is CODE_DATA, with its position and offset.
- * May be called by several threads at once.
+ * Reads tokens [first, first + count). A token below 0 or not below `vocab`, that of the model or INDEXED_ANY, is
+ * CODE_DATA, with its position and offset. May be called by several threads at once.
  */
+#define INDEXED_ANY INT_MAX
 int indexed_read(const struct indexed *indexed, uint64_t first, size_t count, int vocab, int32_t *tokens,
                  struct error *err);
 

@@ -276,6 +276,22 @@ int json_line_text(const char *line, size_t bytes, const char *key, struct text_
 
 #define LONGEST_TOKEN 16 /* "-Infinity", two escapes: more than what can be cut off of one */
 
+/* Of a value that fails in these bytes. */
+static bool cut_off(const struct json_scan *scan, bool ended)
+{
+    return !ended && scan->end - scan->at < LONGEST_TOKEN;
+}
+
+bool json_text_is_array(const char *text, size_t bytes, bool ended)
+{
+    struct json_scan scan = {.at = text, .end = text + bytes};
+
+    if (!take_sign(&scan, '['))
+        return false;
+    skip_space(&scan);
+    return scan.at < scan.end && *scan.at == '{' && (skip_value(&scan, 0) == 0 || cut_off(&scan, ended));
+}
+
 bool json_text_begins(const char *text, size_t bytes, bool ended)
 {
     struct json_scan scan = {.at = text, .end = text + bytes};
@@ -289,7 +305,7 @@ bool json_text_begins(const char *text, size_t bytes, bool ended)
     scan.end = line_end ? line_end : scan.end;
     result = skip_value(&scan, 0);
     if (result < 0)
-        return !line_end && !ended && scan.end - scan.at < LONGEST_TOKEN;
+        return !line_end && cut_off(&scan, ended);
     skip_space(&scan);
     return scan.at == scan.end;
 }

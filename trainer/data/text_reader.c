@@ -114,8 +114,9 @@ static bool is_named(const char *path, const char *end, bool in_any_case)
     return in_any_case ? strncasecmp(path, end, bytes) == 0 : strncmp(path, end, bytes) == 0;
 }
 
-/* Whether the text is JSON lines: as requested, by its name, by its contents. What is not the usual name is noticed. */
-static void choose_form(struct text_reader *r, const char *path)
+/* Whether the text is JSON lines: as requested, by its name, by its contents. What is not the usual name is noticed. Other
+ * JSON would be learned with its brackets. */
+static int choose_form(struct text_reader *r, const char *path, struct error *err)
 {
     const struct text_inputs *texts = r->texts;
     char line[512];
@@ -123,7 +124,7 @@ static void choose_form(struct text_reader *r, const char *path)
     r->json = !texts->raw && (is_named(path, ".jsonl", false) || is_named(path, ".json", false) ||
                               (texts->json_input && !is_named(path, ".txt", true)));
     if (r->json || texts->raw)
-        return;
+        return 0;
     r->json = is_named(path, ".jsonl", true) || is_named(path, ".ndjson", true) || is_named(path, ".json", true) ||
               json_text_begins(r->block + r->at, r->used - r->at, r->ended);
     if (r->json && texts->notice && !r->noticed) {
@@ -133,6 +134,13 @@ static void choose_form(struct text_reader *r, const char *path)
         texts->notice(line);
         r->noticed = true;
     }
+    if (r->json || !json_text_is_array(r->block + r->at, r->used - r->at, r->ended))
+        return 0;
+    return error_set(
+        err, CODE_DATA,
+        "%s: an array of JSON objects: write one a line, as jq -c '.[]' does; --raw takes each text as one "
+        "document",
+        r->piece.place.name);
 }
 
 /* Moves behind the next `bytes`, which have so many lines. */
@@ -159,8 +167,7 @@ static int open_text(struct text_reader *r, struct error *err)
     mark = text_mark(r->block, r->used, r->marked ? NULL : r->piece.place.name);
     r->marked = r->marked || mark > 0;
     pass_bytes(r, mark, 0);
-    choose_form(r, path);
-    return 0;
+    return choose_form(r, path, err);
 }
 
 static void close_text(struct text_reader *r)

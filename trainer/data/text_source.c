@@ -94,6 +94,25 @@ static enum compression find_compression(const struct text_source *s)
                                                                 : COMPRESSION_NONE;
 }
 
+/* What is no text, by bytes near its beginning; NULL for text. */
+static const char *find_binary(const struct text_source *s)
+{
+    static const struct {
+        size_t at, bytes;
+        const char *magic, *name;
+    } kinds[] = {
+        {0, 6, "\xfd\x37zXZ\0", "xz"}, {4, 6, "1AY&SY", "bzip2"},     {0, 4, "\x04\x22\x4d\x18", "lz4"},
+        {0, 4, "PK\3\4", "zip"},       {0, 4, "7z\xbc\xaf", "7-Zip"}, {0, 5, "PAR1\x15", "Parquet"},
+        {0, 7, "ARROW1\0", "Arrow"},
+    };
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (s->used >= kinds[i].at + kinds[i].bytes &&
+            memcmp(s->input + kinds[i].at, kinds[i].magic, kinds[i].bytes) == 0)
+            return kinds[i].name;
+    return NULL;
+}
+
 static int begin_compression(struct text_source *s, const char *path, struct error *err)
 {
     ssize_t got = read_file(s, s->input, sizeof s->input, err);
@@ -102,6 +121,10 @@ static int begin_compression(struct text_source *s, const char *path, struct err
         return -1;
     s->used = (size_t)got;
     s->compression = find_compression(s);
+    if (find_binary(s))
+        return error_set(err, CODE_DATA,
+                         "%s, offset 0: a file of %s: give its text, plain or compressed by gzip or zstd", s->name,
+                         find_binary(s));
     if (s->used > 0 && ((text_ends_with(path, ".gz") && s->compression != COMPRESSION_GZIP) ||
                         (text_ends_with(path, ".zst") && s->compression != COMPRESSION_ZSTD)))
         return error_set(err, CODE_DATA, "%s, offset 0: not compressed as its name says: rename it, or compress it",
