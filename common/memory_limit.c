@@ -127,6 +127,21 @@ uint64_t memory_limit_left(void)
     return least_of_all(group_left);
 }
 
+static uint64_t status_bytes(const char *key)
+{
+    return find_number("/proc/self", "status", key, 0) * 1024;
+}
+
+uint64_t memory_own(void)
+{
+    return status_bytes("RssAnon:");
+}
+
+uint64_t memory_shared(void)
+{
+    return status_bytes("RssShmem:");
+}
+
 uint64_t memory_available(void)
 {
     uint64_t kib = find_number("/proc", "meminfo", "MemAvailable:", UINT64_MAX);

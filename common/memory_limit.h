@@ -15,6 +15,11 @@ uint64_t memory_limit(void);
 /* The least memory left in one of its groups, reclaimable file pages included; UINT64_MAX for no limit. */
 uint64_t memory_limit_left(void);
 
+/* This process's resident pages of its own, and those that it shares with others (MPI's, staged saves); both cannot be
+ * reclaimed. 0 if unknown. */
+uint64_t memory_own(void);
+uint64_t memory_shared(void);
+
 /* The machine's available memory; UINT64_MAX if unknown. */
 uint64_t memory_available(void);
 

@@ -89,6 +89,7 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
     int *per_node = &machine.level[0].ranks;
     struct stack stack;
     char mesh[256], given[256];
+    double spared = 0;
     struct error why;
 
     if (cluster_read(&machine, start->machine, err) < 0 || stack_read(&stack, cluster_own_stack(&machine), err) < 0)
@@ -100,10 +101,12 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
         *per_node = start->per_node;
     else if (start->ranks < *per_node)
         *per_node = start->ranks;
+    if (start->process > 0) /* the predictions have the bound */
+        spared = process_bytes(machine.gpu) - start->process;
     if (start->node_bytes > 0 && machine.gpu)
-        limits.host_memory = start->node_bytes / *per_node;
+        limits.host_memory = start->node_bytes / *per_node + spared;
     else if (start->node_bytes > 0)
-        machine.memory = fmin(machine.memory, start->node_bytes / *per_node);
+        machine.memory = fmin(machine.memory, start->node_bytes / *per_node + spared);
     advise_on_keys(job, given, sizeof given);
     if (plan_search(job, &machine, &stack, start->ranks, &limits, &results, &why) < 0)
         return error_set(err, CODE_CONFIG, "parallel.mesh = \"auto\": %s%s", why.text, given);

@@ -72,7 +72,8 @@ struct plan_traffic {
 };
 int plan_traffic(const struct job *job, const struct mesh *mesh, struct plan_traffic *traffic, struct error *err);
 
-/* The bytes of a rank. `held` is what a monitor shows, with the allocator's cache; `needed` is what must fit. */
+/* The bytes of a rank. `held` is what a monitor of the device shows, with the allocator's cache; `needed` is what must
+ * fit: on CPUs the process itself too, as in `host`. */
 struct plan_memory {
     struct footprint footprint; /* of the largest stage, by the engine's arithmetic */
     double needed, held, host;

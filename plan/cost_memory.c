@@ -58,12 +58,14 @@ static void stage_memory(const struct rank_config *config, const struct cluster 
         device = state + activations + stack->context;
         held = fmin(fmax(device, FILLED * machine->memory), state + activations * stack->cache + stack->context);
     }
+    if (!machine->gpu)
+        device += process_bytes(false);
     if (device > memory->needed) {
         memory->needed = device;
         memory->footprint = bytes;
     }
     memory->held = fmax(memory->held, held);
-    memory->host = fmax(memory->host, (double)footprint_host(&bytes));
+    memory->host = fmax(memory->host, (double)footprint_host(&bytes) + process_bytes(machine->gpu));
 }
 
 /* Of the stages between the first and the last: the first with most layers. */

@@ -54,6 +54,23 @@ static inline size_t footprint_host(const struct footprint *b)
     return b->bytes[FOOTPRINT_HOST_OPTIMIZER] + b->bytes[FOOTPRINT_HOST_STAGING];
 }
 
+/* A host's part of it: all, where the device is the host. */
+static inline size_t footprint_of_host(const struct footprint *b, bool is_host)
+{
+    return (is_host ? footprint_device(b) : 0) + footprint_host(b);
+}
+
+/* What comes to a rank's process after MPI's start, beside these buffers: code that oneDNN generates, threads, page
+ * tables, muster-ckptd (1 to 4 ranks of MPICH, 1 or 2 threads: 6 to 12 MiB), and the three blocks of a save that is written
+ * directly (12 MiB). */
+enum { PROCESS_GROWTH = 24 << 20 };
+
+/* A bound of the host memory of a rank's process beside these buffers; with a GPU's driver it is assumed. */
+static inline double process_bytes(bool gpu)
+{
+    return PROCESS_GROWTH + (gpu ? 512 << 20 : 16 << 20);
+}
+
 static inline void footprint_add(struct footprint *b, const struct planned_buffer *buffers, int count, size_t times)
 {
     for (int i = 0; i < count; i++)

@@ -11,6 +11,7 @@
 #include "common/memory_limit.h"
 #include "plan/auto.h"
 #include "plan/cluster.h"
+#include "plan/state.h"
 
 /* ---- the device ---- */
 
@@ -61,6 +62,9 @@ static int find_machine(const struct job *job, char *name, size_t size, struct e
     return result;
 }
 
+/* By so many bytes other ranks' processes may be larger than rank 0's (MPICH: 0.2 MiB): all must fit what it chooses. */
+enum { RANKS_DIFFER = 4 << 20 };
+
 /* On rank 0, or without ranks. */
 static int choose_keys(struct auto_choice *choice, const struct job *job, int ranks, int per_node, struct error *err)
 {
@@ -68,9 +72,11 @@ static int choose_keys(struct auto_choice *choice, const struct job *job, int ra
     char text[AUTO_SIZE], found[JOB_PATH_SIZE];
     struct auto_start start = {.ranks = ranks, .per_node = per_node};
 
-    if (per_node > 0)
+    if (per_node > 0) {
         start.node_bytes =
             fmin((double)memory_limit(), (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE));
+        start.process = (double)(memory_own() + memory_shared() + PROCESS_GROWTH + RANKS_DIFFER);
+    }
     snprintf(text, sizeof text, "%s", given ? given : "");
     auto_read(text, &handed, &ordered);
     if (!machine[0])

@@ -37,7 +37,8 @@ void *run_gather(const struct run *run, const void *own, size_t count, const cha
 
 #define MIB 0x1p20
 
-/* The least memory of its host that this rank will hold, in MiB. */
+/* The memory of its host that this rank will hold, in MiB: its buffers, what its process holds already, and what libraries
+ * add in the first steps. */
 static int predict_bytes(const struct run *run, float *mib, struct error *err)
 {
     struct device *dev = choose_device(run->job->device, err);
@@ -52,7 +53,9 @@ static int predict_bytes(const struct run *run, float *mib, struct error *err)
     if (mesh_fit(&mesh, comm_size(run->world), run->job->parallel.tp, run->job->parallel.pp, err) < 0 ||
         rank_config_footprint(run->job, &mesh, comm_rank(run->world), &device, &bytes, err) < 0)
         return -1;
-    *mib = (float)((double)((device.is_host ? footprint_device(&bytes) : 0) + footprint_host(&bytes)) / MIB);
+    *mib =
+        (float)((double)(footprint_of_host(&bytes, device.is_host) + memory_own() + memory_shared() + PROCESS_GROWTH) /
+                MIB);
     return 0;
 }
 
@@ -70,7 +73,7 @@ static int compare_limit(const struct run *run, const float *mib, struct error *
     if (wanted <= fmin(machine, limit))
         return 0;
     return error_set(err, CODE_CONFIG,
-                     "%d rank%s on %s would hold %.1f GiB, and %s %.1f GiB: %sstart more nodes, or set parallel.mesh "
+                     "%d rank%s on %s would hold %.3g GiB, and %s %.3g GiB: %sstart more nodes, or set parallel.mesh "
                      "= \"auto\", which takes a mesh that fits; muster-train --plan shows what takes the memory",
                      ranks, ranks == 1 ? "" : "s", host, wanted / 1024,
                      limit < machine ? "the job's memory limit there is" : "it has", fmin(machine, limit) / 1024,

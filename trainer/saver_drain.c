@@ -194,10 +194,12 @@ static int open_on_node(struct saver *s, struct error *err)
     int rank = comm_rank(s->world), result = 0;
     char name[NAME_SIZE], root[JOB_PATH_SIZE];
     bool seen = job_stage_choose(s->job->checkpoint.stage, getenv(JOB_STAGE_VARIABLE), root);
+    struct footprint bytes = rank_config_bytes(&s->engine->config);
     struct ckpt_stage_config config = {
         .root = root,
         .job = name,
         .local = s->run->nodes.locals[s->run->nodes.of[rank]],
+        .process = footprint_of_host(&bytes, s->engine->config.device.is_host) + PROCESS_GROWTH,
         .max_staged = s->job->checkpoint.staged,
         .keep = s->job->checkpoint.keep,
         .keep_every = (uint64_t)s->job->checkpoint.keep_every,

@@ -143,9 +143,19 @@ static void find_slots(struct shard_slots *slots, const struct ckpt_stage *stage
         strcpy(slots->unused, name);
 }
 
-/* Check that the stage's file system, and memory if it is a RAM disk, have room for so many bytes more. */
-static int check_room(const struct directory *stage, uint64_t bytes, struct error *err)
+/* Of room, what is left when the node's ranks hold all that they will hold. */
+static uint64_t beside_ranks(const struct ckpt_stage_config *config, uint64_t room)
 {
+    uint64_t own = memory_own(), more = config->process > own ? config->process - own : 0;
+
+    more *= (uint64_t)config->local;
+    return room > more ? room - more : 0;
+}
+
+/* Check that the stage's file system, and memory if it is a RAM disk, have room for so many bytes more. */
+static int check_room(const struct ckpt_stage *of_rank, uint64_t bytes, struct error *err)
+{
+    const struct directory *stage = &of_rank->directory;
     struct statfs fs;
     uint64_t room;
     const char *of = "the file system";
@@ -155,8 +165,9 @@ static int check_room(const struct directory *stage, uint64_t bytes, struct erro
     room = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
     /* A RAM disk may have more room than the node has memory left; the kernel would then kill a process. */
     if (fs.f_type == TMPFS_MAGIC) {
-        uint64_t memory = memory_available();
-        uint64_t groups = memory_limit_left(); /* pages of a RAM disk count for the first process that touches them */
+        uint64_t memory = beside_ranks(&of_rank->config, memory_available());
+        /* pages of a RAM disk count for the first process that touches them */
+        uint64_t groups = beside_ranks(&of_rank->config, memory_limit_left());
 
         if (memory < room) {
             room = memory;
@@ -175,7 +186,7 @@ static int check_room(const struct directory *stage, uint64_t bytes, struct erro
 
 static int make_slot(struct ckpt_stage *stage, const char *name, uint64_t bytes, struct slot **slot, struct error *err)
 {
-    if (check_room(&stage->directory, bytes, err) < 0)
+    if (check_room(stage, bytes, err) < 0)
         return -1;
     if (!file_exists(&stage->directory, STAGE_SLOTS) && mkdirat(stage->directory.fd, STAGE_SLOTS, 0700) < 0 &&
         errno != EEXIST)

@@ -36,9 +36,9 @@ teardown() {
     eventually 30 all_idle
 }
 
-# submit ARGUMENT...: the job on up to 4 nodes, of which each may use 66 MiB
+# submit ARGUMENT...: the job on up to 4 nodes, of which each may use 98 MiB: 32 are for the process itself
 submit() {
-    JOB=$(sbatch --parsable --nodes=2-4 --mem=66M --cpus-per-task=1 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg "$@")
+    JOB=$(sbatch --parsable --nodes=2-4 --mem=98M --cpus-per-task=1 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg "$@")
 }
 
 meshes() {

@@ -42,11 +42,11 @@ column() {
 }
 
 @test "a sweep of 12 rows that is cancelled in the middle goes on with the same command; its table has all rows" {
-    # 18 MiB suffice for 12 samples at once on two tp ranks, and not on one.
+    # 50 MiB, 32 of them for the process, suffice for 12 samples at once on two tp ranks, and not on one.
     line=$(muster-plan sweep table job.cfg --set model.seq_length=128 --steps 4 --row "nodes=2 parallel.tp=3" \
         --row "nodes=2 parallel.mesh=auto parallel.machine=cpu-node" \
         --try nodes=2 --try parallel.tp=1,2 --try batch.micro_batch=1,2,3,12,max)
-    line="sbatch --mem=18 ${line#sbatch }"
+    line="sbatch --mem=50 ${line#sbatch }"
     [ "$(wc -l <table/rows)" -eq 12 ]
     # shellcheck disable=SC2086
     job=$(sbatch --parsable ${line#sbatch })

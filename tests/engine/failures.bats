@@ -370,15 +370,45 @@ limited_group() {
 }
 
 teardown() {
-    [ -z "${group:-}" ] || eventually 10 rmdir "$group"
+    [ ! -d "${group:-}" ] || eventually 10 rmdir "$group"
 }
 
 @test "ranks that need more than the job's memory limit are refused before the OOM killer acts" {
     limited_group 200M
     run bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' bash "$group" timeout 60 mpiexec.mpich -n 2 \
         muster-train "$DIR/job.cfg" --set model.layers=8 --set model.hidden=512
-    [[ $output == *"2 ranks on "*" would hold "*"the job's memory limit there is 0.2 GiB: ask for more"* ]]
+    [[ $output == *"2 ranks on "*" would hold "*"the job's memory limit there is 0.195 GiB: ask for more"* ]]
     said 78 "sbatch --mem"
+}
+
+# within LIMIT SET...: the tiny job with a larger model, in the group with that limit; muster-train's exit code is $status
+within() {
+    limited_group "$1"
+    shift
+    run bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' bash "$group" muster-train "$DIR/job.cfg" \
+        --set model.layers=4 --set model.hidden=192 --set model.heads=4 --set model.seq_length=128 \
+        --set batch.micro_batch=1 --set batch.steps=6 "$@"
+    echo "$output"
+    eventually 10 rmdir "$group"
+}
+
+@test "the process itself counts: a run whose buffers alone fit the memory limit is refused, and never killed" {
+    local mib most=0
+    for mib in 46 50 54 58 64 72 80; do # the buffers are 48.4 MiB
+        within "${mib}M" --set parallel.mesh=given
+        [[ $status == @(0|78) ]]
+        [ "$status" = 0 ] || most=$mib
+    done
+    [ "$most" -ge 54 ] && [ "$status" = 0 ]
+    within "54M" --set parallel.mesh=auto --set parallel.machine=cpu-node --set parallel.recompute=none
+    said 78 "nothing fits 1 rank"
+}
+
+@test "what the ranks have not touched yet is no room for a stage: saves are written directly, and no rank is killed" {
+    within 90M --set checkpoint.dir="$DIR/ckpt" --set checkpoint.every=2
+    [ "$status" -eq 0 ]
+    [[ $output == *"checkpoints are written directly to "*", the job's memory limit has "*" left"* ]]
+    muster-ckpt verify "$DIR/ckpt"
 }
 
 @test "a save that does not fit the job's memory limit is written directly, and no rank is killed" {

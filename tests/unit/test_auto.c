@@ -3,6 +3,7 @@
 
 #include "common/memory_limit.h"
 #include "plan/auto.h"
+#include "plan/state.h"
 #include "tests/cmocka_test.h"
 
 static char machine[256];
@@ -70,7 +71,7 @@ static void keeps_what_is_given(void **state)
     job_destroy(&job);
 }
 
-/* Less memory: another mesh, and at last none; the refusal names what would help. */
+/* Less memory: another mesh, and at last none, the process itself included; the refusal names what would help. */
 static void saves_memory(void **state)
 {
     struct auto_choice rich, poor;
@@ -80,10 +81,10 @@ static void saves_memory(void **state)
     read_job(&job, "parallel: { pp = 1; };\n");
     write_machine(1e9);
     assert_int_equal(choose(&rich, &job, 2, &err), 0);
-    write_machine(80e6);
+    write_machine(80e6 + process_bytes(false));
     assert_int_equal(choose(&poor, &job, 2, &err), 0);
     assert_string_not_equal(rich.text, poor.text);
-    write_machine(50e6);
+    write_machine(50e6 + process_bytes(false));
     assert_int_equal(choose(&poor, &job, 2, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "nothing fits 2 ranks"));
@@ -99,7 +100,7 @@ static void refuses_a_wrong_machine(void **state)
     struct job job;
 
     read_job(&job, "");
-    assert_int_equal(auto_choose(&choice, &job, &(struct auto_start){"/no/such.cfg", 2, 1, 0}, &err), -1);
+    assert_int_equal(auto_choose(&choice, &job, &(struct auto_start){.machine = "/no/such.cfg", .ranks = 2, .per_node = 1}, &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     write_machine(1e9);
     job_destroy(&job);
