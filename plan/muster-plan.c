@@ -29,6 +29,8 @@ static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M] JOB
                             "  -h, --help        show this\n"
                             "  -V, --version     show the version\n";
 
+enum { MOST_NODES = 1000000 }; /* of at most 1024 ranks: their number is an int */
+
 struct plan_options {
     const char *machine, *stack, *nodes, *write;
     struct sweep_lines sets;
@@ -43,6 +45,8 @@ struct plan_report {
     struct stack stack;
     int nodes, ranks;
     struct plan_results results;
+    char why[1024]; /* nothing fits */
+    bool fitted;    /* something, on one of the numbers of nodes */
 };
 
 static struct plan_rates rates_of(const struct plan_report *report, const struct plan_choice *c)
@@ -194,31 +198,26 @@ static int print_others(const struct plan_report *r, struct error *err)
 
 static int print_table(const struct plan_report *r, struct error *err)
 {
-    char text[160];
-
     print_head(r);
     if (r->results.count > 0) {
         print_choices(r);
         print_first(r);
     } else {
-        printf("nothing fits: the least is %.1f GiB, mostly %s: %s\n", to_gib(r->results.smallest.memory.needed),
-               largest_kind(&r->results.smallest.memory.footprint),
-               plan_describe(&r->results.smallest, text, sizeof text));
+        printf("nothing fits: %s\n", r->why);
     }
-    return print_others(r, err);
+    return r->results.tried > 0 ? print_others(r, err) : 0;
 }
 
 static void print_line(const struct plan_report *r)
 {
-    const struct plan_choice *c = r->results.count ? &r->results.best[0] : &r->results.smallest;
+    const struct plan_choice *c = &r->results.best[0];
     char text[160];
 
-    plan_describe(c, text, sizeof text);
     if (r->results.count)
         printf("%5d nodes %8.3g s a step %10.0f tokens/s %6.1f GiB  %s\n", r->nodes, c->cost.seconds,
-               rates_of(r, c).tokens, to_gib(c->memory.held), text);
+               rates_of(r, c).tokens, to_gib(c->memory.held), plan_describe(c, text, sizeof text));
     else
-        printf("%5d nodes nothing fits: at least %.1f GiB  %s\n", r->nodes, to_gib(c->memory.needed), text);
+        printf("%5d nodes nothing fits: %s\n", r->nodes, r->why);
 }
 
 /* ---- for programs ------------------------------------------------------------------------------------------------ */
@@ -250,7 +249,7 @@ static void print_json(const struct plan_report *r)
         printf("%s", i ? ", " : "");
         print_choice_json(r, &r->results.best[i]);
     }
-    printf("]}\n");
+    printf(r->results.count ? "]}\n" : "], \"reason\": \"nothing fits: %s\"}\n", r->why);
 }
 
 /* ---- the commands -------------------------------------------------------------------------------------------------- */
@@ -299,20 +298,37 @@ static int run_predict(const struct plan_options *options, const char *path)
 /* "16", or "4-16". */
 static bool parse_nodes(const char *text, int *first, int *last)
 {
-    int end = 0, found = sscanf(text, "%6d%n-%6d%n", first, &end, last, &end);
+    int end = 0, found = sscanf(text, "%9d%n-%9d%n", first, &end, last, &end);
 
     if (found == 1)
         *last = *first;
-    return found >= 1 && !text[end] && *first >= 1 && *last >= *first;
+    return found >= 1 && !text[end] && *first >= 1 && *last >= *first && *last <= MOST_NODES;
+}
+
+/* Leaves why nothing fits, if so, in report->why. */
+static int search_nodes(struct plan_report *report, struct error *err)
+{
+    const struct plan_limits limits = PLAN_FREE;
+    struct plan_results *results = &report->results;
+    const struct plan_choice *least = &results->smallest;
+    char text[160];
+
+    if (plan_search(&report->job, &report->cluster, &report->stack, report->ranks, &limits, results, err) < 0) {
+        snprintf(report->why, sizeof report->why, "%s", err->text);
+        results->count = 0;
+        return err->code == CODE_CONFIG ? 0 : -1;
+    }
+    if (results->count == 0)
+        snprintf(report->why, sizeof report->why, "the least is %.1f GiB, mostly %s: %s", to_gib(least->memory.needed),
+                 largest_kind(&least->memory.footprint), plan_describe(least, text, sizeof text));
+    report->fitted = report->fitted || results->count > 0;
+    return 0;
 }
 
 /* One number of nodes; `alone`: the only one, which gets the whole table. */
 static int plan_nodes(const struct plan_options *options, struct plan_report *report, bool alone, struct error *err)
 {
-    const struct plan_limits limits = PLAN_FREE;
-    struct plan_results *results = &report->results;
-
-    if (plan_search(&report->job, &report->cluster, &report->stack, report->ranks, &limits, results, err) < 0)
+    if (search_nodes(report, err) < 0)
         return -1;
     if (options->json)
         print_json(report);
@@ -322,9 +338,9 @@ static int plan_nodes(const struct plan_options *options, struct plan_report *re
         print_line(report);
     if (!options->write)
         return 0;
-    if (results->count == 0)
+    if (report->results.count == 0)
         return error_set(err, CODE_CONFIG, "%s is not written: nothing fits", options->write);
-    return write_job(options->write, &report->job, &results->best[0], err);
+    return write_job(options->write, &report->job, &report->results.best[0], err);
 }
 
 static int plan_job(const struct plan_options *options, struct plan_report *report, int first, int last,
@@ -336,11 +352,10 @@ static int plan_job(const struct plan_options *options, struct plan_report *repo
         report->nodes = nodes;
         report->ranks = nodes * report->cluster.level[0].ranks;
         result = plan_nodes(options, report, first == last, err);
-        if (result < 0 && first < last && err->code == CODE_CONFIG && !options->write) {
-            fprintf(stderr, "muster-plan: %s\n", err->text);
-            result = 0;
-        }
     }
+    if (result == 0 && !report->fitted)
+        return error_set(err, CODE_CONFIG, "nothing fits %s node%s of %s", options->nodes, last == 1 ? "" : "s",
+                         report->cluster.name);
     return result;
 }
 
@@ -351,7 +366,7 @@ static int run_plan(const struct plan_options *options, const char *path)
     int first, last, result;
 
     if (!parse_nodes(options->nodes, &first, &last))
-        return option_fail("--nodes must be a number, or two with a dash");
+        return option_fail("--nodes %s must be N or N-M, from 1 to %d", options->nodes, MOST_NODES);
     if (options->write && first != last)
         return option_fail("--write needs one number of nodes");
     if (read_machine(options, &report.cluster, &report.stack, &err) < 0 ||

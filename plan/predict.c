@@ -38,6 +38,7 @@ static int split_line(char *line, char *fields[MOST_COLUMNS])
 struct table_row {
     char *fields[MOST_COLUMNS], **names;
     int count, columns;
+    const char *wrong, *text; /* the first column of which a number was wanted, and its words */
 };
 
 /* The first column of these names that the row has a value for; NULL: none. The list ends with NULL. */
@@ -52,13 +53,19 @@ static const char *row_text(const struct table_row *row, const char *const *name
 
 #define ROW_TEXT(row, ...) row_text(row, (const char *const[]){__VA_ARGS__, NULL})
 
-/* 0: the row has none, or it is no number above 0. */
-static double row_number(const struct table_row *row, const char *const *names)
+/* 0: the row has none, or it is no number; then the row is marked. */
+static double row_number(struct table_row *row, const char *const *names)
 {
     const char *text = row_text(row, names);
-    double value = text ? strtod(text, NULL) : 0;
+    char *end = NULL;
+    double value = text ? strtod(text, &end) : 0;
 
-    return value > 0 ? value : 0;
+    if (text && (!(value >= 0 && value <= 1e9) || end == text || end[strspn(end, " ")])) {
+        row->wrong = row->wrong ? row->wrong : *names;
+        row->text = row->text ? row->text : text;
+        return 0;
+    }
+    return value;
 }
 
 #define ROW_NUMBER(row, ...) row_number(row, (const char *const[]){__VA_ARGS__, NULL})
@@ -92,7 +99,7 @@ static const struct {
                  {"6.7b", 32, 4096, 32}, {"20b", 44, 6144, 64},   {"18b", 40, 6144, 48},   {"355m", 24, 1024, 16}};
 
 /* gpt7b, GPT-345M, BERT-175B, 200B: the size after letters and dashes. */
-static int set_shape(struct sweep_lines *sets, const struct table_row *row, struct error *err)
+static int set_shape(struct sweep_lines *sets, struct table_row *row, struct error *err)
 {
     double layers = ROW_NUMBER(row, "layers"), hidden = ROW_NUMBER(row, "hidden", "hidden_size", "d_model"),
            heads = ROW_NUMBER(row, "heads", "n_heads");
@@ -123,12 +130,12 @@ static int set_shape(struct sweep_lines *sets, const struct table_row *row, stru
     return 0;
 }
 
-/* The mesh: where the tables' ranks do not agree with dp x tp x pp, dp follows from the ranks. */
-static struct mesh row_mesh(const struct table_row *row, const struct cluster *machine)
+/* The mesh, with dp 0 if the row does not say it: where the tables' ranks do not agree with dp x tp x pp, dp follows from the ranks. */
+static struct mesh row_mesh(struct table_row *row, const struct cluster *machine)
 {
     double tp = ROW_NUMBER(row, "tp"), pp = ROW_NUMBER(row, "pp"), dp = ROW_NUMBER(row, "dp");
     double gpus = ROW_NUMBER(row, "gpus", "ranks"), nodes = ROW_NUMBER(row, "nodes");
-    struct mesh mesh = {1, tp > 0 ? (int)tp : 1, pp > 0 ? (int)pp : 1};
+    struct mesh mesh = {0, tp > 0 ? (int)tp : 1, pp > 0 ? (int)pp : 1};
 
     if (gpus == 0)
         gpus = nodes * machine->level[0].ranks;
@@ -140,7 +147,7 @@ static struct mesh row_mesh(const struct table_row *row, const struct cluster *m
     return mesh;
 }
 
-static void set_batch(struct sweep_lines *sets, const struct table_row *row, const struct mesh *mesh)
+static void set_batch(struct sweep_lines *sets, struct table_row *row, const struct mesh *mesh)
 {
     double micro = ROW_NUMBER(row, "micro_batch", "microbatch", "micro_batch_size");
     double global = ROW_NUMBER(row, "global_batch", "global_batch_size"), steps = ROW_NUMBER(row, "grad_accum");
@@ -153,7 +160,7 @@ static void set_batch(struct sweep_lines *sets, const struct table_row *row, con
     set_number(sets, "batch.global_batch", global > mesh->dp ? global : mesh->dp);
 }
 
-static void set_rest(struct sweep_lines *sets, const struct table_row *row, const struct mesh *mesh)
+static void set_rest(struct sweep_lines *sets, struct table_row *row, const struct mesh *mesh)
 {
     const char *zero = ROW_TEXT(row, "zero", "zero_stage"), *recompute = ROW_TEXT(row, "recompute");
     const char *precision = ROW_TEXT(row, "precision", "dtype"), *gradients = ROW_TEXT(row, "gradients");
@@ -162,7 +169,7 @@ static void set_rest(struct sweep_lines *sets, const struct table_row *row, cons
     set_number(sets, "parallel.tp", mesh->tp);
     set_number(sets, "parallel.pp", mesh->pp);
     set_number(sets, "parallel.chunks", ROW_NUMBER(row, "chunks", "virtual_stages"));
-    if (zero && isdigit((unsigned char)zero[0]))
+    if (zero)
         add_set(sets, "parallel.zero", zero);
     if (is_true(ROW_TEXT(row, "offload")))
         add_set(sets, "parallel.offload", "optimizer");
@@ -172,13 +179,17 @@ static void set_rest(struct sweep_lines *sets, const struct table_row *row, cons
                 : is_true(recompute)                    ? "full"
                                                         : "none");
     if (precision)
-        add_set(sets, "precision.compute", bf16 ? "bf16" : fp16 ? "fp16" : "fp32");
+        add_set(sets, "precision.compute",
+                bf16                      ? "bf16"
+                : fp16                    ? "fp16"
+                : strstr(precision, "32") ? "fp32"
+                                          : precision);
     if (gradients)
         add_set(sets, "precision.gradients", strcasecmp(gradients, "fp32") == 0 ? "fp32" : "compute");
 }
 
-static int parse_row(struct job *job, const struct table_row *row, const struct mesh *mesh,
-                     const struct cluster *machine, const struct stack *stack, struct error *err)
+static int parse_row(struct job *job, struct table_row *row, const struct mesh *mesh, const struct cluster *machine,
+                     const struct stack *stack, struct error *err)
 {
     struct sweep_lines sets = {NULL, 0};
     int result;
@@ -190,16 +201,19 @@ static int parse_row(struct job *job, const struct table_row *row, const struct 
     if (!machine->gpu)
         add_set(&sets, "precision.compute", "fp32");
     result = set_shape(&sets, row, err);
-    if (result == 0) {
-        set_batch(&sets, row, mesh);
-        set_rest(&sets, row, mesh);
+    set_batch(&sets, row, mesh);
+    set_rest(&sets, row, mesh);
+    if (row->wrong)
+        result = error_set(err, CODE_DATA, "%s = \"%s\" is not a number of 0 or more", row->wrong, row->text);
+    else if (result == 0 && mesh->dp == 0)
+        result = error_set(err, CODE_DATA, "one of gpus, ranks, nodes and dp is needed, for at least tp x pp ranks");
+    if (result == 0)
         result = job_parse(job, "data = { train = \"x\"; };\n", "row", sets.text, (int)sets.count, err);
-    }
     text_free_lines(sets.text, sets.count);
     return result;
 }
 
-static int row_predict(const struct table_row *row, const struct cluster *machine, const struct stack *stack,
+static int row_predict(struct table_row *row, const struct cluster *machine, const struct stack *stack,
                        struct plan_memory *memory, struct plan_cost *cost, struct error *err)
 {
     struct mesh mesh = row_mesh(row, machine);
@@ -217,20 +231,49 @@ static int row_predict(const struct table_row *row, const struct cluster *machin
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-static void print_row(FILE *out, const char *line, const struct table_row *row, const struct cluster *machine,
+/* Returns whether it was predicted. */
+static bool print_row(FILE *out, const char *line, struct table_row *row, const struct cluster *machine,
                       const struct stack *stack, const char *where, int number)
 {
     struct plan_memory memory;
     struct plan_cost cost;
     struct error err;
+    int result;
 
-    if (row_predict(row, machine, stack, &memory, &cost, &err) == 0) {
+    row->wrong = row->text = NULL;
+    if (row->count != row->columns)
+        result = error_set(&err, CODE_DATA, "%d fields, but line 1 names %d columns", row->count, row->columns);
+    else
+        result = row_predict(row, machine, stack, &memory, &cost, &err);
+    if (result == 0) {
         fprintf(out, "%s,%.2f,%.5g,%s\n", line, memory.held / 0x1p30, cost.seconds,
                 memory.needed <= machine->memory ? "true" : "false");
-        return;
+        return true;
     }
     fprintf(stderr, "muster-plan: %s:%d: %s\n", where, number, err.text);
     fprintf(out, "%s,,,\n", line);
+    return false;
+}
+
+/* Refuses a table of which no row can be predicted. */
+static int check_head(struct table_row *head, const char *line, const char *where, struct error *err)
+{
+    static const struct {
+        const char *said, *names[6];
+    } needed[] = {{"model, size or layers", {"model", "size", "layers"}},
+                  {"gpus, ranks, nodes or dp", {"gpus", "ranks", "nodes", "dp"}},
+                  {"micro_batch or global_batch",
+                   {"micro_batch", "microbatch", "micro_batch_size", "global_batch", "global_batch_size"}}};
+
+    if (head->columns == 1 && strpbrk(line, ";\t"))
+        return error_set(err, CODE_DATA, "%s:1: columns must be separated by commas, not by %s", where,
+                         strchr(line, ';') ? "semicolons" : "tabs");
+    for (int i = 0; i < head->count; i++)
+        head->fields[i] = head->names[i];
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!row_text(head, needed[i].names))
+            return error_set(err, CODE_DATA, "%s:1: no column is called %s", where, needed[i].said);
+    return 0;
 }
 
 int predict_table(FILE *in, FILE *out, const char *name, const struct cluster *machine, const struct stack *stack,
@@ -238,9 +281,11 @@ int predict_table(FILE *in, FILE *out, const char *name, const struct cluster *m
 {
     struct table_row row = {.count = 0};
     char *line = NULL, *head = NULL, *names[MOST_COLUMNS];
+    long rows = 0, predicted = 0;
     size_t size = 0;
+    int result = 0;
 
-    for (int number = 1; getline(&line, &size, in) >= 0; number++) {
+    for (int number = 1; result == 0 && getline(&line, &size, in) >= 0; number++) {
         char *copy;
 
         line[strcspn(line, "\r\n")] = '\0';
@@ -250,17 +295,25 @@ int predict_table(FILE *in, FILE *out, const char *name, const struct cluster *m
             size_t mark = text_mark(line, strlen(line), name);
 
             head = copy;
-            row.columns = split_line(head + mark, names);
+            row.columns = row.count = split_line(head + mark, names);
             row.names = names;
-            fprintf(out, "%s,predicted_gib,predicted_seconds,predicted_fits\n", line + mark);
+            result = check_head(&row, line + mark, name, err);
+            if (result == 0)
+                fprintf(out, "%s,predicted_gib,predicted_seconds,predicted_fits\n", line + mark);
             continue;
         }
         row.count = split_line(copy, row.fields);
-        if (line[0])
-            print_row(out, line, &row, machine, stack, name, number);
+        if (line[0]) {
+            rows++;
+            predicted += print_row(out, line, &row, machine, stack, name, number);
+        }
         free(copy);
     }
     free(line);
     free(head);
-    return head ? 0 : error_set(err, CODE_DATA, "%s: no line with the names of its columns", name);
+    if (!head)
+        return error_set(err, CODE_DATA, "%s: no line with the names of its columns", name);
+    if (result == 0 && predicted < rows)
+        return error_set(err, CODE_DATA, "%s: %ld of %ld rows are not predicted", name, rows - predicted, rows);
+    return result;
 }

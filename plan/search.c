@@ -149,7 +149,7 @@ static void try_chunks(struct mesh_search *s, struct plan_choice *c)
 static bool limits_allow(const struct plan_limits *limits, const struct model_shape *m, int tp, int pp)
 {
     return (!limits->tp || tp == limits->tp) && (!limits->pp || pp == limits->pp) && m->heads % tp == 0 &&
-           m->seq_length % tp == 0 && m->vocab >= tp && pp <= m->layers;
+           m->seq_length % tp == 0 && m->vocab >= tp;
 }
 
 static void try_meshes(struct mesh_search *s, int ranks)
@@ -158,7 +158,7 @@ static void try_meshes(struct mesh_search *s, int ranks)
     int smallest = s->job.batch.rampup_start ? s->job.batch.rampup_start : s->job.batch.global_batch;
 
     for (int tp = 1; tp <= ranks && tp <= most_tp; tp++)
-        for (int pp = 1; pp <= ranks / tp; pp++) {
+        for (int pp = 1; pp <= ranks / tp && pp <= s->job.model.layers; pp++) {
             struct plan_choice c = {.mesh = {ranks / tp / pp, tp, pp}};
 
             if (mesh_world(&c.mesh) == ranks && limits_allow(s->limits, &s->job.model, tp, pp) && c.mesh.dp <= smallest)

@@ -51,6 +51,28 @@ assert row["note"] == "a, b" and row["predicted_fits"] == "true"
 assert 1 < float(row["predicted_gib"]) < 40 and 0.1 < float(row["predicted_seconds"]) < 2, row'
 }
 
+@test "where nothing fits, the exit code is 78, and table, lines and JSON have the reason" {
+    run -78 --separate-stderr muster-plan --machine v100 --ranks 1 job.cfg
+    [[ $output == *"nothing fits: the least is "*" GiB, mostly optimizer: dp 1 x tp 1 x pp 1"* ]]
+    [ "$stderr" = "muster-plan: nothing fits 1 node of v100" ]
+    run -78 --separate-stderr muster-plan --machine v100 --ranks 1 --nodes 1-2 --json job.cfg --set model.preset=gpt-181b
+    [ "$(grep -c '"best": \[\], "reason": "nothing fits: the least is [0-9.]* GiB, mostly ' <<<"$output")" = 2 ]
+    python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]' <<<"$output"
+    run -78 --separate-stderr muster-plan --machine v100 --nodes 1000000 job.cfg
+    [[ $output == *"nothing fits: no mesh of 8000000 ranks for "* ]]
+    run -0 muster-plan --machine v100 --ranks 1 --nodes 1-16 job.cfg # on one of the numbers something fits
+    [[ ${lines[0]} == "    1 nodes nothing fits: "* ]]
+    run -64 muster-plan --machine v100 --nodes 1000001 job.cfg
+    [[ $output == *"--nodes 1000001 must be N or N-M, from 1 to 1000000"* ]]
+}
+
+@test "a table of which a row fails ends with 65 and names the row" {
+    printf 'model,gpus,global_batch\nGPT-345M,8,64\nGPT-345M,,64\n' >table.csv
+    run -65 --separate-stderr muster-plan predict --machine a100-40 --stack megatron-deepspeed table.csv
+    [ "${#lines[@]}" = 3 ]
+    [[ $stderr == *"table.csv:3: one of gpus, ranks, nodes and dp is needed"* ]]
+}
+
 @test "what is missing or unknown is said in one line" {
     run -64 muster-plan job.cfg
     run -64 muster-plan --machine a100-40 --nodes 3-1 job.cfg

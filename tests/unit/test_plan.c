@@ -356,17 +356,18 @@ static void thousands_of_ranks_take_few_tries(void **state)
 
 /* ---- tables ---- */
 
-static void predict(const char *table, char *text, size_t size)
+/* Returns the exit code, 0 if all rows are predicted; the error's text is in `why`. */
+static int predict_into(const char *table, char *text, size_t size, struct error *why)
 {
     FILE *in = fmemopen((void *)(uintptr_t)table, strlen(table), "r"), *out = fmemopen(text, size, "w");
-    struct error err;
+    int result;
 
     assert_non_null(in);
     assert_non_null(out);
-    if (predict_table(in, out, "table", &a100, &peer, &err) < 0)
-        fail_msg("%s", err.text);
+    result = predict_table(in, out, "table", &a100, &peer, why);
     fclose(in);
     fclose(out);
+    return result < 0 ? (int)why->code : 0;
 }
 
 static void tables_get_columns(void **state)
@@ -374,12 +375,15 @@ static void tables_get_columns(void **state)
     char text[2000];
     const char *line;
     double gib, seconds;
+    struct error why;
+    int code = predict_into("size,layers,hidden,heads,nodes,dp,tp,pp,micro_batch,global_batch,colour\r\n"
+                            "181B,72,14336,64,48,8,8,6,4,2048,\"red, or \"\"blue\"\"\"\r\n"
+                            "GPT-345M,,,,1,8,,,4,64,\n"
+                            "gpt9z,,,,1,8,,,4,64,green\n",
+                            text, sizeof text, &why);
 
-    predict("size,layers,hidden,heads,nodes,dp,tp,pp,micro_batch,global_batch,colour\r\n"
-            "181B,72,14336,64,48,8,8,6,4,2048,\"red, or \"\"blue\"\"\"\r\n"
-            "GPT-345M,,,,1,8,,,4,64,\n"
-            "gpt9z,,,,1,8,,,4,64,green\n",
-            text, sizeof text);
+    assert_int_equal(code, CODE_DATA);
+    assert_string_equal(why.text, "table: 1 of 3 rows are not predicted");
     line = strstr(text, "181B");
     assert_true(strncmp(text,
                         "size,layers,hidden,heads,nodes,dp,tp,pp,micro_batch,global_batch,colour,"
@@ -390,6 +394,35 @@ static void tables_get_columns(void **state)
     assert_true(fabs(gib / 52.2 - 1) < 0.1 && fabs(seconds / 121.48 - 1) < 0.1); /* BigScience, 21 February 2022 */
     assert_int_equal(sscanf(strstr(text, "GPT-345M"), "GPT-345M,,,,1,8,,,4,64,,%lf,%lf,true", &gib, &seconds), 2);
     assert_non_null(strstr(text, "gpt9z,,,,1,8,,,4,64,green,,,\n"));
+}
+
+static void a_table_that_cannot_be_read_says_why(void **state)
+{
+    static const struct {
+        const char *table, *why;
+    } rows[] = {
+        {"size;gpus;micro_batch\n7b;8;1\n", "table:1: columns must be separated by commas, not by semicolons"},
+        {"size\tgpus\n7b\t8\n", "table:1: columns must be separated by commas, not by tabs"},
+        {"gpus,micro_batch\n8,1\n", "table:1: no column is called model, size or layers"},
+        {"size,micro_batch\n7b,1\n", "table:1: no column is called gpus, ranks, nodes or dp"},
+        {"size,gpus\n7b,8\n", "table:1: no column is called micro_batch or global_batch"},
+        {"", "table: no line with the names of its columns"},
+        {"size,gpus,micro_batch\n7b,,1\n", "table: 1 of 1 rows are not predicted"},
+        {"size,gpus,micro_batch\n7b,eight,1\n", "table: 1 of 1 rows are not predicted"},
+        {"size,gpus,micro_batch\n7b,8,1 GiB\n", "table: 1 of 1 rows are not predicted"},
+        {"size,gpus,micro_batch\n7b,8,-1\n", "table: 1 of 1 rows are not predicted"},
+        {"size,gpus,micro_batch\n7b,8,1,024\n", "table: 1 of 1 rows are not predicted"},
+        {"size,gpus,micro_batch,zero\n7b,8,1,two\n", "table: 1 of 1 rows are not predicted"},
+        {"size,gpus,micro_batch,dtype\n7b,8,1,half\n", "table: 1 of 1 rows are not predicted"},
+        {"size,gpus,tp,micro_batch\n7b,8,16,1\n", "table: 1 of 1 rows are not predicted"},
+    };
+    char text[500];
+    struct error why;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(predict_into(rows[i].table, text, sizeof text, &why), CODE_DATA);
+        assert_string_equal(why.text, rows[i].why);
+    }
 }
 
 int main(void)
@@ -409,6 +442,7 @@ int main(void)
         cmocka_unit_test(no_mesh_is_refused),
         cmocka_unit_test(thousands_of_ranks_take_few_tries),
         cmocka_unit_test(tables_get_columns),
+        cmocka_unit_test(a_table_that_cannot_be_read_says_why),
     };
 
     return cmocka_run_group_tests_name("plan", tests, read_machines, NULL);
