@@ -114,7 +114,7 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
         return fail_to_fit(job, &machine, &stack, start->ranks, &limits, &results.smallest, given, err);
     plan_sets(&best, choice->text, sizeof choice->text);
     snprintf(choice->why, sizeof choice->why,
-             "mesh \"auto\" on %s: %s; predicted %.3g s a step and %.3g of %.3g GiB a rank, the fastest of %ld that fit "
+             "mesh \"auto\" on %s: %s; predicted %.3g s a step and %.3g of %.3g GiB a rank, the best of %ld that fit "
              "(%s)",
              machine.name, plan_describe(&best, mesh, sizeof mesh), best.cost.seconds, best.memory.needed / GIB,
              machine.memory / GIB, results.fitting, choice->text);

@@ -35,7 +35,8 @@ static const struct cluster_key stack_keys[] = {
     {KEY(stack, launch, REQUIRED)},      {KEY(stack, links, REQUIRED)},      {KEY(stack, overlap, REQUIRED)},
     {KEY(stack, context, REQUIRED)},     {KEY(stack, cache, REQUIRED)},      {KEY(stack, fused_attention, FLAG)},
     {KEY(stack, splits_rows, FLAG)},     {KEY(stack, fp16_gradients, FLAG)}, {KEY(stack, exact_memory, FLAG)},
-    {KEY(stack, logit_bytes, REQUIRED)}, {KEY(stack, optimizer, REQUIRED)},  {0}};
+    {KEY(stack, error, OPTIONAL)},       {KEY(stack, logit_bytes, REQUIRED)}, {KEY(stack, optimizer, REQUIRED)},
+    {0}};
 
 static int read_keys(const config_setting_t *group, const struct cluster_key *keys, void *to, const char *path,
                      struct error *err)

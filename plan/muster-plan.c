@@ -9,7 +9,7 @@
 #include "plan/search.h"
 #include "plan/sweep.h"
 
-static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M] JOB.cfg [--set path=value]...\n"
+static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M[:STEP]] JOB.cfg [--set path=value]...\n"
                             "       muster-plan predict --machine NAME --stack NAME TABLE.csv\n"
                             "       muster-plan sweep DIR JOB.cfg --try PATH=A,B,... (see muster-plan sweep --help)\n"
                             "       muster-plan sweep DIR --table [--machine NAME]\n"
@@ -19,11 +19,12 @@ static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M] JOB
                             "predicted_seconds and predicted_fits.\n"
                             "\n"
                             "  --machine NAME    a file, or a name of etc/machines: a100-40, h200, ...\n"
-                            "  --nodes N[-M]     nodes; of several numbers, a line for each (default 1)\n"
+                            "  --nodes N[-M[:S]] nodes (default 1); a line for N, 2 N, 4 N, ... and M,\n"
+                            "                    or for each S-th\n"
                             "  --ranks N         ranks a node (default: the machine's)\n"
                             "  --stack NAME      of etc/machines/stacks.cfg, or FILE:NAME (default: muster's)\n"
                             "  --set path=value  override a key of the job file\n"
-                            "  --top N           choices shown (default 10)\n"
+                            "  --top N           meshes shown (default 10)\n"
                             "  --json            one JSON object a line\n"
                             "  --write JOB.cfg   write the job file with the fastest mesh\n"
                             "  -h, --help        show this\n"
@@ -68,30 +69,37 @@ static double to_gib(double bytes)
 static void print_head(const struct plan_report *r)
 {
     const struct model_shape *m = &r->job.model;
+    double parameters = (double)model_parameters(m);
 
-    printf("%.4g billion parameters, %d layers of %d, a step of %d x %d tokens; stack %s\n",
-           (double)model_parameters(m) * 1e-9, m->layers, m->hidden, r->job.batch.global_batch, m->seq_length,
+    printf("%.3g %s parameters, %d layers of %d, a step of %d x %d tokens in %s; stack %s\n",
+           parameters * (parameters < 1e9 ? 1e-6 : 1e-9), parameters < 1e9 ? "million" : "billion", m->layers,
+           m->hidden, r->job.batch.global_batch, m->seq_length, job_precisions[r->job.precision.compute],
            r->stack.name);
-    printf("%d node%s of %s, %d ranks of %.1f GiB: %ld of %ld settings fit\n", r->nodes, r->nodes == 1 ? "" : "s",
-           r->cluster.name, r->ranks, to_gib(r->cluster.memory), r->results.fitting, r->results.tried);
+    if (r->stack.error > 0)
+        printf("The error of predicted times was %.0f%% in the median: meshes as close to the fastest (=) are equal,\n"
+               "and the simplest of these is first.\n",
+               100 * r->stack.error);
+    if (r->cluster.gpu && r->stack.exact_memory)
+        printf("muster has not run on several GPUs: only predictions for one were compared with measurements.\n");
 }
 
-static void print_choices(const struct plan_report *r)
+static void print_columns(const char *number)
 {
-    printf("\n%3s  %-22s %4s %6s %-10s %-9s %7s %8s %9s %9s %7s %6s %6s\n", "", "dp x tp x pp (chunks)", "ZeRO",
-           "micro", "recompute", "offload", "GiB", "s a step", "tokens/s", "samples/s", "TFLOP/s", "MFU", "HFU");
-    for (int i = 0; i < r->results.count; i++) {
-        const struct plan_choice *c = &r->results.best[i];
-        struct plan_rates rates = rates_of(r, c);
-        char mesh[48], chunks[16] = "";
+    printf("\n%5s   %-20s %4s %5s %-9s %-9s %6s %8s %9s %7s %5s\n", number, "dp x tp x pp (chunks)", "ZeRO", "micro",
+           "recompute", "offload", "GiB", "s a step", "tokens/s", "TFLOP/s", "MFU");
+}
 
-        if (c->chunks > 1)
-            snprintf(chunks, sizeof chunks, " (%d)", c->chunks);
-        snprintf(mesh, sizeof mesh, "%d x %d x %d%s", c->mesh.dp, c->mesh.tp, c->mesh.pp, chunks);
-        printf("%3d  %-22s %4d %6d %-10s %-9s %7.1f %8.3g %9.0f %9.4g %7.1f %5.1f%% %5.1f%%\n", i + 1, mesh, c->zero,
-               c->micro_batch, job_recomputes[c->recompute], job_offloads[c->offload], to_gib(c->memory.held),
-               c->cost.seconds, rates.tokens, rates.samples, rates.tflops, 100 * rates.mfu, 100 * rates.hfu);
-    }
+static void print_choice(const struct plan_report *r, const struct plan_choice *c, int number)
+{
+    struct plan_rates rates = rates_of(r, c);
+    char mesh[48], chunks[16] = "";
+
+    if (c->chunks > 1)
+        snprintf(chunks, sizeof chunks, " (%d)", c->chunks);
+    snprintf(mesh, sizeof mesh, "%d x %d x %d%s", c->mesh.dp, c->mesh.tp, c->mesh.pp, chunks);
+    printf("%5d %c %-21s %4d %5d %-9s %-9s %6.1f %8.3g %9.0f %7.1f %4.1f%%\n", number, c->place == 0 ? '=' : ' ', mesh,
+           c->zero, c->micro_batch, job_recomputes[c->recompute], job_offloads[c->offload], to_gib(c->memory.held),
+           c->cost.seconds, rates.tokens, rates.tflops, 100 * rates.mfu);
 }
 
 static void print_first(const struct plan_report *r)
@@ -99,15 +107,18 @@ static void print_first(const struct plan_report *r)
     const struct plan_choice *c = &r->results.best[0];
     struct plan_rates rates = rates_of(r, c);
     const char *comma = "";
+    int columns = printf("\ntime of the first:") - 1;
 
-    printf("\ntime of the first: ");
     for (int i = 0; i < COST_PARTS; i++)
         if (c->cost.part[i] >= 0.001 * c->cost.seconds) {
-            printf("%s%s %.1f%%", comma, cost_names[i], 100 * c->cost.part[i] / c->cost.seconds);
-            comma = ", ";
+            bool wraps = columns > 84;
+
+            columns = (wraps ? 0 : columns) + printf("%s%s %s %.1f%%", comma, wraps ? "\n   " : "", cost_names[i],
+                                                     100 * c->cost.part[i] / c->cost.seconds);
+            comma = ",";
         }
-    printf("\nrates of the first: PaLM MFU %.1f%%, HFU %.1f%%; Megatron %.1f TFLOP/s a rank (before 2022: %.1f); "
-           "MosaicML MFU %.1f%%, HFU %.1f%% (without attention %.1f%% and %.1f%%)\n",
+    printf("\nrates of the first: PaLM MFU %.1f%%, HFU %.1f%%; Megatron %.1f TFLOP/s a rank (before 2022: %.1f);\n"
+           "    MosaicML MFU %.1f%%, HFU %.1f%% (without attention %.1f%% and %.1f%%)\n",
            100 * rates.mfu, 100 * rates.hfu, rates.tflops, rates.tflops_before, 100 * rates.mosaic_mfu,
            100 * rates.mosaic_hfu, 100 * rates.mosaic_mfu_params, 100 * rates.mosaic_hfu_params);
 }
@@ -137,31 +148,34 @@ static const char *largest_kind(const struct footprint *b)
     return kinds[most];
 }
 
-/* The best within narrower limits, against the best of all. */
-static int print_other(const struct plan_report *r, const char *name, const struct plan_limits *limits,
+/* The best within narrower limits, against the best of all. `said` has the meshes that were printed; none is repeated. */
+static int print_other(const struct plan_report *r, const char *name, const struct plan_limits *limits, char said[2048],
                        struct error *err)
 {
     struct plan_choice found;
     struct plan_results results = {.best = &found, .most = 1};
-    const struct plan_choice *best = r->results.count ? &r->results.best[0] : NULL;
-    char text[160];
+    const struct plan_choice *best = r->results.count ? &r->results.best[0] : NULL, *c = &results.smallest;
+    char why[100], mesh[160];
 
-    if (plan_search(&r->job, &r->cluster, &r->stack, r->ranks, limits, &results, err) < 0) {
-        if (err->code != CODE_CONFIG)
-            return -1;
-        printf("  %-24s the model's shape does not allow it\n", name);
-    } else if (results.count == 0) {
-        const struct plan_choice *least = &results.smallest;
-
-        printf("  %-24s needs %.1f GiB, mostly %s: %s\n", name, to_gib(least->memory.needed),
-               largest_kind(&least->memory.footprint), plan_describe(least, text, sizeof text));
+    if (plan_search(&r->job, &r->cluster, &r->stack, r->ranks, limits, &results, err) < 0)
+        return err->code == CODE_CONFIG ? 0 : -1; /* the model's shape does not allow it */
+    if (results.count == 0) {
+        snprintf(why, sizeof why, "needs %.1f GiB, mostly %s", to_gib(c->memory.needed),
+                 largest_kind(&c->memory.footprint));
     } else if (best && found.cost.seconds > best->cost.seconds) {
         int part = worst_part(&found.cost, &best->cost);
 
-        printf("  %-24s %.2f x the time, %+.3g s of %s: %s\n", name, found.cost.seconds / best->cost.seconds,
-               found.cost.part[part] - best->cost.part[part], cost_names[part],
-               plan_describe(&found, text, sizeof text));
+        c = &found;
+        snprintf(why, sizeof why, "%.2f x the time, %+.3g s of %s", c->cost.seconds / best->cost.seconds,
+                 c->cost.part[part] - best->cost.part[part], cost_names[part]);
+    } else {
+        return 0;
     }
+    plan_describe(c, mesh, sizeof mesh);
+    if (strstr(said, mesh))
+        return 0;
+    printf("%s  %s: %s:\n      %s\n", said[0] ? "" : "why others lose:\n", name, why, mesh);
+    snprintf(said + strlen(said), 2048 - strlen(said), "%s\n", mesh);
     return 0;
 }
 
@@ -174,8 +188,6 @@ static int print_others(const struct plan_report *r, struct error *err)
     } others[] = {
         {"dp alone, ZeRO-1", {.tp = 1, .pp = 1, .zero = 1, .recompute = -1, .offload = -1}},
         {"dp alone, ZeRO-3", {.tp = 1, .pp = 1, .zero = 3, .recompute = -1, .offload = -1}},
-        {"no pipeline", {.pp = 1, .zero = -1, .recompute = -1, .offload = -1}},
-        {"no tensor parallelism", {.tp = 1, .zero = -1, .recompute = -1, .offload = -1}},
         {"tp over a node", {.tp = r->cluster.level[0].ranks, .zero = -1, .recompute = -1, .offload = -1}},
         {"without recompute", {.zero = -1, .recompute = RECOMPUTE_NONE, .offload = -1}},
         {"micro-batches of 1", {.micro_batch = 1, .zero = -1, .recompute = -1, .offload = -1}},
@@ -188,36 +200,58 @@ static int print_others(const struct plan_report *r, struct error *err)
           .recompute = (int)job->parallel.recompute,
           .offload = (int)job->parallel.offload}},
     };
+    char said[2048] = "";
 
-    printf("others:\n");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (print_other(r, others[i].name, &others[i].limits, err) < 0)
+        if (print_other(r, others[i].name, &others[i].limits, said, err) < 0)
             return -1;
     return 0;
+}
+
+/* What fp32 would give in place of 16 bits, or 16 bits in place of fp32. */
+static int print_other_type(const struct plan_report *r, struct error *err)
+{
+    const struct plan_limits limits = PLAN_FREE;
+    const struct cluster *m = &r->cluster;
+    enum dtype half = m->peak_fp16 > m->peak_bf16 ? DTYPE_F16 : DTYPE_BF16;
+    struct plan_report other = {.cluster = *m, .ranks = r->ranks};
+    struct plan_choice best;
+    char set[64], *sets[] = {set};
+    int result;
+
+    if (cluster_peak(m, half) <= m->peak_fp32)
+        return 0;
+    other.results = (struct plan_results){.best = &best, .most = 1};
+    snprintf(set, sizeof set, "precision.compute=%s",
+             job_precisions[r->job.precision.compute == DTYPE_F32 ? half : DTYPE_F32]);
+    if (job_parse(&other.job, r->job.text, "the job", sets, 1, err) < 0)
+        return -1;
+    result = plan_search(&other.job, m, &r->stack, r->ranks, &limits, &other.results, err);
+    if (result == 0 && other.results.count > 0)
+        printf("In %s the best mesh would reach %.0f tokens/s.\n", job_precisions[other.job.precision.compute],
+               rates_of(&other, &best).tokens);
+    else if (result == 0)
+        printf("In %s nothing fits.\n", job_precisions[other.job.precision.compute]);
+    job_destroy(&other.job);
+    return result;
 }
 
 static int print_table(const struct plan_report *r, struct error *err)
 {
     print_head(r);
+    if (r->results.tried > 0 && print_other_type(r, err) < 0)
+        return -1;
+    printf("%d node%s of %s, %d rank%s of %.1f GiB: %ld of %ld settings fit\n", r->nodes, r->nodes == 1 ? "" : "s",
+           r->cluster.name, r->ranks, r->ranks == 1 ? "" : "s", to_gib(r->cluster.memory), r->results.fitting, r->results.tried);
     if (r->results.count > 0) {
-        print_choices(r);
+        print_columns("");
+        for (int i = 0; i < r->results.count; i++)
+            print_choice(r, &r->results.best[i], i + 1);
         print_first(r);
     } else {
         printf("nothing fits: %s\n", r->why);
     }
     return r->results.tried > 0 ? print_others(r, err) : 0;
-}
-
-static void print_line(const struct plan_report *r)
-{
-    const struct plan_choice *c = &r->results.best[0];
-    char text[160];
-
-    if (r->results.count)
-        printf("%5d nodes %8.3g s a step %10.0f tokens/s %6.1f GiB  %s\n", r->nodes, c->cost.seconds,
-               rates_of(r, c).tokens, to_gib(c->memory.held), plan_describe(c, text, sizeof text));
-    else
-        printf("%5d nodes nothing fits: %s\n", r->nodes, r->why);
 }
 
 /* ---- for programs ------------------------------------------------------------------------------------------------ */
@@ -295,14 +329,15 @@ static int run_predict(const struct plan_options *options, const char *path)
     return result < 0 ? error_report(&err) : CODE_OK;
 }
 
-/* "16", or "4-16". */
-static bool parse_nodes(const char *text, int *first, int *last)
+/* "16", "4-16" or "4-16:4". `step` 0: doubling. */
+static bool parse_nodes(const char *text, int *first, int *last, int *step)
 {
-    int end = 0, found = sscanf(text, "%9d%n-%9d%n", first, &end, last, &end);
+    int end = 0, found = sscanf(text, "%9d%n-%9d%n:%9d%n", first, &end, last, &end, step, &end);
 
     if (found == 1)
         *last = *first;
-    return found >= 1 && !text[end] && *first >= 1 && *last >= *first && *last <= MOST_NODES;
+    return found >= 1 && !text[end] && *first >= 1 && *last >= *first && *last <= MOST_NODES &&
+           (found < 3 || *step >= 1);
 }
 
 /* Leaves why nothing fits, if so, in report->why. */
@@ -334,8 +369,10 @@ static int plan_nodes(const struct plan_options *options, struct plan_report *re
         print_json(report);
     else if (alone && print_table(report, err) < 0)
         return -1;
+    else if (!alone && report->results.count > 0)
+        print_choice(report, &report->results.best[0], report->nodes);
     else if (!alone)
-        print_line(report);
+        printf("%5d   nothing fits: %s\n", report->nodes, report->why);
     if (!options->write)
         return 0;
     if (report->results.count == 0)
@@ -343,30 +380,34 @@ static int plan_nodes(const struct plan_options *options, struct plan_report *re
     return write_job(options->write, &report->job, &report->results.best[0], err);
 }
 
-static int plan_job(const struct plan_options *options, struct plan_report *report, int first, int last,
+static int plan_job(const struct plan_options *options, struct plan_report *report, int first, int last, int step,
                     struct error *err)
 {
-    int result = 0;
-
-    for (int nodes = first; nodes <= last && result == 0; nodes++) {
+    if (first < last && !options->json) {
+        print_head(report);
+        print_columns("nodes");
+    }
+    for (int nodes = first, next; nodes <= last; nodes = next < last || nodes == last ? next : last) {
+        next = step ? nodes + step : 2 * nodes;
         report->nodes = nodes;
         report->ranks = nodes * report->cluster.level[0].ranks;
-        result = plan_nodes(options, report, first == last, err);
+        if (plan_nodes(options, report, first == last, err) < 0)
+            return -1;
     }
-    if (result == 0 && !report->fitted)
+    if (!report->fitted)
         return error_set(err, CODE_CONFIG, "nothing fits %s node%s of %s", options->nodes, last == 1 ? "" : "s",
                          report->cluster.name);
-    return result;
+    return 0;
 }
 
 static int run_plan(const struct plan_options *options, const char *path)
 {
     struct plan_report report = {.results.most = (int)options->top};
     struct error err;
-    int first, last, result;
+    int first, last, step = 0, result;
 
-    if (!parse_nodes(options->nodes, &first, &last))
-        return option_fail("--nodes %s must be N or N-M, from 1 to %d", options->nodes, MOST_NODES);
+    if (!parse_nodes(options->nodes, &first, &last, &step))
+        return option_fail("--nodes %s must be N, N-M or N-M:STEP, from 1 to %d", options->nodes, MOST_NODES);
     if (options->write && first != last)
         return option_fail("--write needs one number of nodes");
     if (read_machine(options, &report.cluster, &report.stack, &err) < 0 ||
@@ -375,7 +416,7 @@ static int run_plan(const struct plan_options *options, const char *path)
     if (options->ranks)
         report.cluster.level[0].ranks = (int)options->ranks;
     report.results.best = error_calloc((size_t)options->top, sizeof *report.results.best, &err);
-    result = report.results.best ? plan_job(options, &report, first, last, &err) : -1;
+    result = report.results.best ? plan_job(options, &report, first, last, step, &err) : -1;
     free(report.results.best);
     job_destroy(&report.job);
     return result < 0 ? error_report(&err) : CODE_OK;

@@ -1,5 +1,6 @@
 #include "plan/search.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,23 +52,58 @@ struct mesh_search {
     struct job job; /* with the keys of the choice that is tried */
     struct error *err;
     bool failed; /* then nothing more is tried */
+    struct plan_choice *fit;
+    size_t count, room;
 };
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* Equal times go to the simpler choice, which was tried first. */
-static void insert_choice(struct plan_results *r, const struct plan_choice *c)
+/* < 0: a is simpler. */
+static int compare_simplicity(const struct plan_choice *a, const struct plan_choice *b)
 {
-    int at = r->count < r->most ? r->count++ : r->most;
+    static const int zero[] = {1, 0, 2, 3};
+    const int keys[] = {(int)a->offload - (int)b->offload,
+                        a->mesh.tp * a->mesh.pp - b->mesh.tp * b->mesh.pp,
+                        a->mesh.pp - b->mesh.pp,
+                        a->chunks - b->chunks,
+                        (int)a->recompute - (int)b->recompute,
+                        zero[a->zero] - zero[b->zero]};
 
-    if (at == r->most) {
-        if (r->most == 0 || r->best[at - 1].cost.seconds <= c->cost.seconds)
-            return;
-        at--;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i] != 0)
+            return keys[i];
+    return 0;
+}
+
+static int compare_choices(const void *left, const void *right)
+{
+    const struct plan_choice *a = left, *b = right;
+    int order = a->place != b->place ? a->place - b->place : compare_simplicity(a, b);
+
+    if (order == 0)
+        order = (a->cost.seconds > b->cost.seconds) - (a->cost.seconds < b->cost.seconds);
+    return order != 0 ? order : a->micro_batch - b->micro_batch;
+}
+
+static void sort_choices(struct mesh_search *s)
+{
+    struct plan_results *r = s->results;
+    double fastest = INFINITY;
+
+    for (size_t i = 0; i < s->count; i++)
+        fastest = fmin(fastest, s->fit[i].cost.seconds);
+    for (size_t i = 0; i < s->count; i++)
+        s->fit[i].place = (int)(log(s->fit[i].cost.seconds / fastest) / log1p(fmax(s->stack->error, 1e-6)));
+    if (s->count > 0)
+        qsort(s->fit, s->count, sizeof *s->fit, compare_choices);
+    for (size_t i = 0; i < s->count && r->count < r->most; i++) {
+        int k = 0;
+
+        while (k < r->count && memcmp(&r->best[k].mesh, &s->fit[i].mesh, sizeof r->best[k].mesh) != 0)
+            k++;
+        if (k == r->count)
+            r->best[r->count++] = s->fit[i];
     }
-    for (; at > 0 && r->best[at - 1].cost.seconds > c->cost.seconds; at--)
-        r->best[at] = r->best[at - 1];
-    r->best[at] = *c;
 }
 
 /* Returns whether the choice fits. */
@@ -85,9 +121,10 @@ static bool try_choice(struct mesh_search *s, struct plan_choice *c)
         (s->limits->host_memory > 0 && c->memory.host > s->limits->host_memory))
         return false;
     r->fitting++;
-    s->failed = plan_cost(&s->job, &c->mesh, s->cluster, s->stack, &c->cost, s->err) < 0;
+    s->failed = plan_cost(&s->job, &c->mesh, s->cluster, s->stack, &c->cost, s->err) < 0 ||
+                error_reserve(&s->fit, &s->room, s->count, 1, sizeof *s->fit, s->err) < 0;
     if (!s->failed)
-        insert_choice(r, c);
+        s->fit[s->count++] = *c;
     return !s->failed;
 }
 
@@ -175,6 +212,8 @@ int plan_search(const struct job *job, const struct cluster *machine, const stru
     results->count = 0;
     results->tried = results->fitting = 0;
     try_meshes(&s, ranks);
+    sort_choices(&s);
+    free(s.fit);
     if (s.failed)
         return -1;
     if (results->tried > 0)

@@ -2,6 +2,9 @@
  * search.h - which mesh to take: tries every mesh, ZeRO stage, recompute, offload and micro-batch that the model's
  * shape and the limits allow, with tp up to the ranks of a node unless the limits give it. Memory and time are
  * plan/cost.h's. Deterministic: equal arguments give equal results.
+ *
+ * Choices within the stack's error of the fastest are equal: the model cannot tell them apart. Of those in one place the
+ * simplest is first: without offload, less split, a shorter pipeline, less recomputed, ZeRO-1, which is the default.
  */
 #ifndef MUSTER_PLAN_SEARCH_H
 #define MUSTER_PLAN_SEARCH_H
@@ -23,10 +26,11 @@ struct plan_choice {
     enum offload offload;
     struct plan_memory memory;
     struct plan_cost cost;
+    int place; /* how often the stack's error is between it and the fastest: 0 is equal to that */
 };
 
 struct plan_results {
-    struct plan_choice *best; /* [most], the fastest first; `count` of them are set */
+    struct plan_choice *best; /* [most], one for each mesh, by place; `count` of them are set */
     int most, count;
     long tried, fitting;
     struct plan_choice smallest; /* what needs least memory, if nothing fits */

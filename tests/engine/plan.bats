@@ -18,12 +18,35 @@ END
 # field NAME: of the best choice of one line of JSON
 field() { python3 -c 'import json, sys; print(json.load(sys.stdin)["best"][0][sys.argv[1]])' "$1"; }
 
-@test "the ten best, where time goes, and why others lose" { # bats test_tags=quick
+@test "the ten best meshes, where time goes, and why others lose, in 100 columns" { # bats test_tags=quick
     run -0 muster-plan --machine a100-40 --nodes 4 job.cfg
     [[ $output == *"4 nodes of a100-40, 32 ranks of 39.5 GiB"* ]]
-    [ "$(grep -cE '^ +[0-9]+  [0-9]+ x [0-9]+ x [0-9]+' <<<"$output")" = 10 ]
+    [ "$(grep -cE '^ +[0-9]+ [= ] [0-9]+ x [0-9]+ x [0-9]+' <<<"$output")" = 10 ]
     [[ $output == *"time of the first: products "* && $output == *"(before 2022: "*"MosaicML MFU "* ]]
-    grep -E '^  dp alone, ZeRO-1 +needs [0-9.]+ GiB, mostly [a-z]+: dp 32 x tp 1 x pp 1, ZeRO-1' <<<"$output"
+    grep -A1 -E '^  dp alone, ZeRO-1: needs [0-9.]+ GiB, mostly [a-z]+:$' <<<"$output" |
+        grep '^      dp 32 x tp 1 x pp 1, ZeRO-1'
+    ! grep '.\{101\}' <<<"$output"
+    [ -z "$(grep -E '^(      dp| +[0-9]+ [= ] )' <<<"$output" | sed 's/^ *[0-9]* [= ] //' | sort | uniq -d)" ]
+}
+
+@test "the head has the type and what another would give, the error, and what was never measured" {
+    run -0 muster-plan --machine h100 job.cfg --set model.preset=gpt-125m --set precision.compute=fp32
+    [[ ${lines[0]} == "125 million parameters, 12 layers of 768, a step of 256 x 2048 tokens in fp32; stack muster" ]]
+    [[ $output == *"The error of predicted times was 4% in the median: meshes as close to the fastest (=) are equal"* ]]
+    [[ $output == *"muster has not run on several GPUs"* ]]
+    grep -E '^In bf16 the best mesh would reach [0-9]{7} tokens/s.$' <<<"$output"
+    run -0 muster-plan --machine v100 job.cfg --set model.preset=gpt-125m --set precision.compute=fp16
+    grep -E '^In fp32 the best mesh would reach [0-9]{5,6} tokens/s.$' <<<"$output"
+    run -0 muster-plan --machine cpu-node job.cfg --set model.preset=gpt-tiny --set device=cpu --set precision.compute=fp32
+    [[ $output != *"the best mesh would reach"* && $output != *"several GPUs"* && $output != *"why others lose:" ]]
+}
+
+@test "the job files that come with muster are near the best mesh" {
+    for nodes in 8 16; do
+        run -0 muster-plan --machine a100-80 --nodes $nodes "$TOP/etc/gpt-13b.cfg"
+        ! grep -E '^  as in the job file: (needs|[2-9]|1\.[1-9])' <<<"$output"
+        muster-plan --machine h100 --nodes $nodes "$TOP/etc/gpt-13b.cfg" >/dev/null
+    done
 }
 
 @test "the written job has the memory that was predicted" { # bats test_tags=quick
@@ -36,10 +59,20 @@ mib = max(map(float, plan.split("in all, on device")[1].split("\n")[0].split()))
 assert abs(predicted * 1024 - mib) < 1, (predicted * 1024, mib)' "$(field gib <best.json)"
 }
 
-@test "a line for each number of nodes" {
-    run -0 muster-plan --machine v100 --nodes 1-3 job.cfg --set batch.global_batch=24
-    [ "${#lines[@]}" = 3 ]
-    [[ ${lines[0]} == "    1 nodes "* && ${lines[2]} == "    3 nodes "*" tokens/s "* ]]
+# numbers NODES: of nodes in the table
+numbers() {
+    muster-plan --machine v100 --nodes "$1" job.cfg --set batch.global_batch=24 >out
+    sed -n 's/^ *\([0-9]*\) = [0-9].*/\1/p' out | xargs
+}
+
+@test "a line for each number of nodes: doubled, or each step" {
+    [ "$(numbers 1-3)" = "1 2 3" ]
+    [ "$(grep -c 'dp x tp x pp' out)" = 1 ]
+    [ "$(numbers 1-2:1)" = "1 2" ]
+    [ "$(numbers 1-4)" = "1 2 4" ]
+    [ "$(numbers 1-7:3)" = "1 4 7" ]
+    [ "$(numbers 2-6:3)" = "2 5 6" ]
+    run -64 muster-plan --machine v100 --nodes 1-8:0 job.cfg
 }
 
 @test "a table gets its three columns through a pipe" {
@@ -53,7 +86,7 @@ assert 1 < float(row["predicted_gib"]) < 40 and 0.1 < float(row["predicted_secon
 
 @test "where nothing fits, the exit code is 78, and table, lines and JSON have the reason" {
     run -78 --separate-stderr muster-plan --machine v100 --ranks 1 job.cfg
-    [[ $output == *"nothing fits: the least is "*" GiB, mostly optimizer: dp 1 x tp 1 x pp 1"* ]]
+    [[ $output == *"nothing fits: the least is "*" GiB, mostly gradients: dp 1 x tp 1 x pp 1"* ]]
     [ "$stderr" = "muster-plan: nothing fits 1 node of v100" ]
     run -78 --separate-stderr muster-plan --machine v100 --ranks 1 --nodes 1-2 --json job.cfg --set model.preset=gpt-181b
     [ "$(grep -c '"best": \[\], "reason": "nothing fits: the least is [0-9.]* GiB, mostly ' <<<"$output")" = 2 ]
@@ -61,9 +94,9 @@ assert 1 < float(row["predicted_gib"]) < 40 and 0.1 < float(row["predicted_secon
     run -78 --separate-stderr muster-plan --machine v100 --nodes 1000000 job.cfg
     [[ $output == *"nothing fits: no mesh of 8000000 ranks for "* ]]
     run -0 muster-plan --machine v100 --ranks 1 --nodes 1-16 job.cfg # on one of the numbers something fits
-    [[ ${lines[0]} == "    1 nodes nothing fits: "* ]]
+    [[ $output == *"    1   nothing fits: the least is "* ]]
     run -64 muster-plan --machine v100 --nodes 1000001 job.cfg
-    [[ $output == *"--nodes 1000001 must be N or N-M, from 1 to 1000000"* ]]
+    [[ $output == *"--nodes 1000001 must be N, N-M or N-M:STEP, from 1 to 1000000"* ]]
 }
 
 @test "a table of which a row fails ends with 65 and names the row" {

@@ -181,6 +181,28 @@ static void measured_steps_are_predicted(void **state)
     }
 }
 
+/* A model of 13 billion parameters on 8 GPUs: NeMo reaches 59% of an H100's peak. */
+static void a_large_model_is_at_the_limit_of_power(void **state)
+{
+    static const char *const machines[] = {"h100", "h200"};
+    struct job job = job_of("gpt-13b", 1024, 1);
+    struct plan_limits limits = PLAN_FREE;
+    struct error err;
+
+    for (int i = 0; i < 2; i++) {
+        struct plan_choice best;
+        struct plan_results results = {.best = &best, .most = 1};
+        struct plan_rates rates;
+        struct cluster machine;
+
+        assert_int_equal(cluster_read(&machine, machines[i], &err), 0);
+        assert_int_equal(plan_search(&job, &machine, &ours, 8, &limits, &results, &err), 0);
+        rates = plan_rates(&job, 1024, 8, machine.peak_bf16, best.cost.seconds);
+        assert_true(rates.mfu > 0.55 && rates.mfu < 0.66);
+    }
+    job_destroy(&job);
+}
+
 /* ---- memory ---- */
 
 /* plan_memory looks at few stages: none of the others holds more. */
@@ -266,23 +288,42 @@ static void results_fit_and_are_sorted(void **state)
     struct plan_results results = search(&job, 32, &limits, best);
     char text[160];
 
-    assert_int_equal(results.count, BEST);
+    assert_in_range(results.count, 10, BEST);
     assert_true(results.fitting <= results.tried);
-    for (int i = 0; i < BEST; i++) {
+    for (int i = 0; i < results.count; i++) {
         struct plan_choice one = best[i];
 
         assert_int_equal(mesh_world(&best[i].mesh), 32);
         assert_true(best[i].memory.needed <= a100.memory);
-        assert_true(i == 0 || best[i].cost.seconds >= best[i - 1].cost.seconds);
+        assert_true(i == 0 || best[i].place >= best[i - 1].place);
+        for (int k = 0; k < i; k++) /* no mesh is repeated */
+            assert_memory_not_equal(&best[i].mesh, &best[k].mesh, sizeof best[i].mesh);
         assert_true(evaluate(&job, &one) && one.cost.seconds == best[i].cost.seconds);
     }
     search(&job, 32, &limits, again);
-    for (int i = 0; i < BEST; i++)
+    for (int i = 0; i < results.count; i++)
         assert_string_equal(plan_describe(&again[i], (char[160]){0}, 160), plan_describe(&best[i], text, sizeof text));
     job_destroy(&job);
 }
 
-/* A dense sample of all choices: none that fits is faster. */
+/* Of choices that the model cannot tell apart, one without ZeRO-3, tp, pp and chunks is first; without an error, the
+ * fastest is, by however little. */
+static void the_simplest_of_equals_is_first(void **state)
+{
+    struct job job = job_of("gpt-125m", 512, 1);
+    struct plan_limits limits = PLAN_FREE;
+    struct plan_choice best[BEST];
+    double error = ours.error, simple = search(&job, 8, &limits, best).best[0].cost.seconds;
+
+    assert_true(best[0].mesh.dp == 8 && best[0].zero == 1 && best[0].chunks == 1);
+    ours.error = 0;
+    search(&job, 8, &limits, best);
+    ours.error = error;
+    assert_true(best[0].zero == 3 && best[0].cost.seconds < simple && best[0].cost.seconds * (1 + error) > simple);
+    job_destroy(&job);
+}
+
+/* A dense sample of all choices: none that fits is faster by more than the error. */
 static void nothing_is_faster(void **state)
 {
     struct job job = job_of("gpt-1.3b", 32, 1);
@@ -303,7 +344,7 @@ static void nothing_is_faster(void **state)
 
                         if (micro * one.mesh.dp > 32)
                             continue;
-                        assert_true(!evaluate(&job, &one) || one.cost.seconds >= fastest);
+                        assert_true(!evaluate(&job, &one) || one.cost.seconds * (1 + ours.error) >= fastest);
                     }
     job_destroy(&job);
 }
@@ -434,9 +475,11 @@ int main(void)
         cmocka_unit_test(the_bubble_is_the_papers),
         cmocka_unit_test(costs_go_the_right_way),
         cmocka_unit_test(measured_steps_are_predicted),
+        cmocka_unit_test(a_large_model_is_at_the_limit_of_power),
         cmocka_unit_test(the_largest_stage_is_found),
         cmocka_unit_test(others_hold_what_they_need),
         cmocka_unit_test(results_fit_and_are_sorted),
+        cmocka_unit_test(the_simplest_of_equals_is_first),
         cmocka_unit_test(nothing_is_faster),
         cmocka_unit_test(limits_are_kept),
         cmocka_unit_test(no_mesh_is_refused),
