@@ -1,10 +1,12 @@
 #include "plan/cluster.h"
 
+#include <glob.h>
 #include <libconfig.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "common/text.h"
@@ -83,36 +85,50 @@ static int read_levels(const config_setting_t *root, struct cluster *machine, co
     return 0;
 }
 
-/* Finds NAME.cfg: a path, or in $MUSTER_MACHINES, beside this program's tree, or where muster was installed. */
-static bool find_file(const char *name, char *path, size_t size)
+/* Finds NAME.cfg: a path, or in any case in $MUSTER_MACHINES, beside this program's tree, or where muster was installed.
+ * `known` gets the names that there are. */
+static bool find_file(const char *name, char *path, size_t size, char known[512])
 {
     const char *own = getenv("MUSTER_MACHINES");
-    char program[512] = "";
+    char program[512] = "", pattern[1024];
     const char *const folders[][2] = {
         {own, ""}, {program, "/../etc/machines"}, {program, "/../share/muster/machines"}, {MACHINE_DIR, ""}};
+    bool found = false;
 
-    if (strchr(name, '/') || strstr(name, ".cfg")) {
-        snprintf(path, size, "%s", name);
+    known[0] = '\0';
+    snprintf(path, size, "%s", name);
+    if (strchr(name, '/') || strstr(name, ".cfg"))
         return access(path, R_OK) == 0;
-    }
     if (readlink("/proc/self/exe", program, sizeof program - 1) > 0)
         *strrchr(program, '/') = '\0';
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        snprintf(path, size, "%s%s/%s.cfg", folders[i][0] ? folders[i][0] : "", folders[i][1], name);
-        if (folders[i][0] && access(path, R_OK) == 0)
-            return true;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && !found; i++) {
+        glob_t files = {.gl_pathc = 0};
+
+        snprintf(pattern, sizeof pattern, "%s%s/*.cfg", folders[i][0] ? folders[i][0] : "", folders[i][1]);
+        if (folders[i][0] && folders[i][0][0])
+            glob(pattern, 0, NULL, &files);
+        for (size_t k = 0; k < files.gl_pathc && !found; k++) {
+            char *base = strrchr(files.gl_pathv[k], '/') + 1;
+
+            snprintf(path, size, "%s", files.gl_pathv[k]);
+            base[strlen(base) - strlen(".cfg")] = '\0';
+            found = strcasecmp(base, name) == 0;
+            if (strcmp(base, "stacks") != 0 && !strstr(known, base))
+                snprintf(known + strlen(known), 512 - strlen(known), "%s%s", known[0] ? ", " : "", base);
+        }
+        globfree(&files);
     }
-    return false;
+    return found;
 }
 
 static int open_file(config_t *config, const char *name, char *path, size_t size, struct error *err)
 {
-    char *text;
+    char known[512], *text;
     int read;
 
-    if (!find_file(name, path, size))
-        return error_set(err, CODE_CONFIG,
-                         "no file for \"%s\": give a path, or a name of etc/machines ($MUSTER_MACHINES)", name);
+    if (!find_file(name, path, size, known))
+        return error_set(err, CODE_CONFIG, "no file for \"%s\"%s%s", name,
+                         known[0] ? ": give a path, or one of " : "", known);
     if (!(text = text_load(path, MACHINE_SIZE_MOST, NULL, err)))
         return -1;
     config_init(config);
@@ -133,9 +149,11 @@ int cluster_read(struct cluster *machine, const char *name, struct error *err)
     int result;
 
     *machine = (struct cluster){0};
-    snprintf(machine->name, sizeof machine->name, "%s", strrchr(name, '/') ? strrchr(name, '/') + 1 : name);
     if (open_file(&config, name, path, sizeof path, err) < 0)
         return -1;
+    snprintf(machine->name, sizeof machine->name, "%.63s", strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+    if (!strchr(name, '/') && !strstr(name, ".cfg"))
+        *strrchr(machine->name, '.') = '\0';
     root = config_root_setting(&config);
     result = read_keys(root, cluster_keys, machine, path, err);
     if (result == 0)
@@ -186,8 +204,8 @@ static int read_settings(const config_setting_t *group, struct stack *stack, con
 int stack_read(struct stack *stack, const char *name, struct error *err)
 {
     const char *colon = strrchr(name, ':'), *group_name = colon ? colon + 1 : name;
-    char file[900] = "stacks", path[1024];
-    const config_setting_t *group;
+    char file[900] = "stacks", path[1024], known[512] = "";
+    const config_setting_t *root, *group;
     config_t config;
     int result;
 
@@ -197,13 +215,17 @@ int stack_read(struct stack *stack, const char *name, struct error *err)
         snprintf(file, sizeof file, "%.*s", (int)(colon - name), name);
     if (open_file(&config, file, path, sizeof path, err) < 0)
         return -1;
-    group = config_setting_get_member(config_root_setting(&config), group_name);
+    root = config_root_setting(&config);
+    group = config_setting_get_member(root, group_name);
     if (group) {
         result = read_keys(group, stack_keys, stack, path, err);
         if (result == 0)
             result = read_settings(group, stack, path, err);
     } else {
-        result = error_set(err, CODE_CONFIG, "%s has no stack \"%s\"", path, group_name);
+        for (int i = 0; i < config_setting_length(root); i++)
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                     config_setting_name(config_setting_get_elem(root, (unsigned)i)));
+        result = error_set(err, CODE_CONFIG, "%s has no stack \"%s\": it has %s", path, group_name, known);
     }
     config_destroy(&config);
     return result;

@@ -18,7 +18,7 @@ static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M[:STE
                             "predict prints the rows of a table of runs with the columns predicted_gib,\n"
                             "predicted_seconds and predicted_fits.\n"
                             "\n"
-                            "  --machine NAME    a file, or a name of etc/machines: a100-40, h200, ...\n"
+                            "  --machine NAME    a file, or a name of etc/machines: a100-40, h200, ... in any case\n"
                             "  --nodes N[-M[:S]] nodes (default 1); a line for N, 2 N, 4 N, ... and M,\n"
                             "                    or for each S-th\n"
                             "  --ranks N         ranks a node (default: the machine's)\n"

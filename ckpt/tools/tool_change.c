@@ -75,9 +75,9 @@ int tool_reshard(char **paths, const struct options *options, struct error *err)
 
 static int check_format(const char *command, const struct options *options, struct error *err)
 {
-    if (options->format && strcmp(options->format, "hf") == 0)
+    if (!options->format || strcmp(options->format, "hf") == 0)
         return 0;
-    return error_set(err, CODE_USAGE, "%s: missing --format hf, the only format", command);
+    return error_set(err, CODE_USAGE, "%s --format %s: the only format is hf", command, options->format);
 }
 
 static int parse_dtype(const char *name, enum dtype *dtype, struct error *err)

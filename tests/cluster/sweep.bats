@@ -44,7 +44,7 @@ column() {
 @test "a sweep of 12 rows that is cancelled in the middle goes on with the same command; its table has all rows" {
     # 50 MiB, 32 of them for the process, suffice for 12 samples at once on two tp ranks, and not on one.
     line=$(muster-plan sweep table job.cfg --set model.seq_length=128 --steps 4 --row "nodes=2 parallel.tp=3" \
-        --row "nodes=2 parallel.mesh=auto parallel.machine=cpu-node" \
+        --row "nodes=2 parallel.mesh=auto parallel.machine=a64fx" \
         --try nodes=2 --try parallel.tp=1,2 --try batch.micro_batch=1,2,3,12,max)
     line="sbatch --mem=50 ${line#sbatch }"
     [ "$(wc -l <table/rows)" -eq 12 ]
@@ -60,7 +60,7 @@ column() {
     results_are 12
     find table -name 'row-*' ! -name '*.*' -printf '%f %i\n' | sort >after
     [ -z "$(comm -23 before after)" ] # a row with a result has not been run again
-    muster-plan sweep table --table --machine cpu-node >table.md
+    muster-plan sweep table --table --machine a64fx >table.md
     cat table.md
     [ "$(wc -l <table.md)" -eq 14 ]
     grep -q '^|   1 | nodes=2 parallel.tp=3 .* refused: table/row-1.cfg:[0-9]*: parallel.tp = 3 does not divide' table.md
@@ -76,7 +76,7 @@ column() {
     done
     [ "$(column micro_batch 7)" -lt "$(column micro_batch 12)" ]
     [ ! -e ckpt ]
-    run -65 muster-plan predict --machine cpu-node table/table.csv
+    run -65 muster-plan predict --machine a64fx table/table.csv
     echo "$output" >predicted
     [[ $output == *"table/table.csv: 1 of 12 rows are not predicted"* ]] # the refused one
     [ "$(grep -c ',true$' predicted)" -eq 11 ]

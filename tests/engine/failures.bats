@@ -400,7 +400,7 @@ within() {
         [ "$status" = 0 ] || most=$mib
     done
     [ "$most" -ge 54 ] && [ "$status" = 0 ]
-    within "54M" --set parallel.mesh=auto --set parallel.machine=cpu-node --set parallel.recompute=none
+    within "54M" --set parallel.mesh=auto --set parallel.machine=a64fx --set parallel.recompute=none
     said 78 "nothing fits 1 rank"
 }
 

@@ -37,7 +37,7 @@ field() { python3 -c 'import json, sys; print(json.load(sys.stdin)["best"][0][sy
     grep -E '^In bf16 the best mesh would reach [0-9]{7} tokens/s.$' <<<"$output"
     run -0 muster-plan --machine v100 job.cfg --set model.preset=gpt-125m --set precision.compute=fp16
     grep -E '^In fp32 the best mesh would reach [0-9]{5,6} tokens/s.$' <<<"$output"
-    run -0 muster-plan --machine cpu-node job.cfg --set model.preset=gpt-tiny --set device=cpu --set precision.compute=fp32
+    run -0 muster-plan --machine a64fx job.cfg --set model.preset=gpt-tiny --set device=cpu --set precision.compute=fp32
     [[ $output != *"the best mesh would reach"* && $output != *"several GPUs"* && $output != *"why others lose:" ]]
 }
 

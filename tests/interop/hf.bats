@@ -33,7 +33,7 @@ export_agrees() {
     for key in "${model[@]}" model.init_std=0.1 batch.steps=30 optimizer.lr=1e-2 report.metrics= parallel.tp=2 \
         parallel.pp=2 checkpoint.dir=ckpt; do options+=(--set "$key"); done
     ranks 4 muster-train "$DIR/job.cfg" "${options[@]}" >log 2>&1 || { cat log; return 1; }
-    muster-ckpt export --format hf "${@:2}" ckpt hf
+    muster-ckpt export "${@:2}" ckpt hf
     hf tokens "$kind" tokens 24 301 20
     logits ckpt tokens ours "${model[@]}"
     hf compare hf tokens ours "$tolerance"
@@ -57,7 +57,7 @@ export_agrees() {
 # import_agrees SHARD_SIZE DTYPE OPTION...: a model that transformers saved
 import_agrees() {
     hf make "$kind" hf "$1" "$2" 3 48 4 24 301
-    muster-ckpt import --format hf "${@:3}" hf ckpt >lines
+    muster-ckpt import "${@:3}" hf ckpt >lines
     cat lines
     sed '/^model =/d' "$DIR/job.cfg" >rest
     cat lines rest >job.cfg # the printed lines are the model group of a job file

@@ -5,7 +5,7 @@ DIR=$(mktemp -d)
 trap 'rm -rf "$DIR"' EXIT
 root=$DIR/root
 unset MAKEFLAGS MAKELEVEL MAKEOVERRIDES MFLAGS
-echo 1..5
+echo 1..6
 
 # it NUMBER WORDS COMMAND...: a line of TAP
 it() {
@@ -24,6 +24,14 @@ module() {
     eval "$(env -i PATH=/usr/bin:/bin HOME="$DIR" MODULEPATH="$modules" MANPATH=/man "$modulecmd" bash load muster)"
     set +x
     [[ $PATH == "${bin#"$root"}":* && $MANPATH == */man:/man && $LOADEDMODULES == muster/* ]]
+}
+
+# A plugin's build without MPI has none. The whole measurement takes longer than a test may.
+machine() {
+    local script
+    script=$(find "$root" -path '*/libexec/muster/machine')
+    [ -f "$build/muster-train" ] || { [ -z "$script" ]; return; }
+    [ -x "$(dirname "$script")/kernels" ] && [ "$("$script" none 2>&1)" = "usage: $script [RANKS [THREADS]]" ]
 }
 
 plugin_line() {
@@ -60,5 +68,6 @@ if [ -n "$modulecmd" ]; then
 else
     echo "ok 3 # SKIP environment-modules is not installed"
 fi
-it 4 "make uninstall removes all installed files" nothing_left
-it 5 "files that contain the prefix are compiled again after another --prefix" paths_follow
+it 4 "the program that measures a node's CPUs as a machine of muster-plan is installed and runs" machine
+it 5 "make uninstall removes all installed files" nothing_left
+it 6 "files that contain the prefix are compiled again after another --prefix" paths_follow

@@ -72,6 +72,10 @@ static void help_and_usage(void **state)
     says("diff: takes two paths");
     assert_int_equal(run("muster verify --threads=0 a 2>&1"), 64);
     assert_int_equal(run("muster list --wrong a 2>&1"), 64);
+    assert_int_equal(run("muster export --format gguf a out 2>&1"), 64);
+    says("export --format gguf: the only format is hf");
+    assert_int_equal(run("muster export nothing out 2>&1"), 65); /* the format need not be given */
+    says("nothing: No such file");
 }
 
 static void list_and_show(void **state)
@@ -285,8 +289,6 @@ static void conversions_say_what_they_need(void **state)
     assert_int_equal(run("muster reshard --to dp=0 b c 2>&1"), 64);
     assert_int_equal(run("muster reshard --to dp=2 b c 2>&1"), 65);
     says("not a GPT or BERT"); /* the toy world's tensors are nobody's */
-    assert_int_equal(run("muster export b c 2>&1"), 64);
-    says("--format hf");
     assert_int_equal(run("muster export --format hf --dtype int8 b c 2>&1"), 64);
     assert_int_equal(run("muster export --format hf --shard-size 5parsecs b c 2>&1"), 64);
     assert_int_equal(run("muster import --format hf nowhere c 2>&1"), 65);

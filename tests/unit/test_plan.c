@@ -51,7 +51,7 @@ static struct plan_cost cost_of(const struct job *job, struct mesh mesh)
 
 static void every_machine_is_read(void **state)
 {
-    static const char *const machines[] = {"a100-40", "a100-80", "cpu-node", "h100", "h200", "v100"};
+    static const char *const machines[] = {"a100-40", "A100-80", "a64fx", "h100", "h200", "v100"};
     static const char *const stacks[] = {"muster", "muster-cpu", "megatron-deepspeed", "mosaicml", "bigscience"};
     struct cluster cluster;
     struct stack stack;
@@ -64,9 +64,13 @@ static void every_machine_is_read(void **state)
     for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
         assert_int_equal(stack_read(&stack, stacks[i], &err), 0);
     assert_int_equal(cluster_read(&cluster, "b200", &err), -1);
-    assert_non_null(strstr(err.text, "\"b200\""));
+    assert_string_equal(err.text, "no file for \"b200\": give a path, or one of a100-40, a100-80, a64fx, h100, h200, v100");
+    assert_int_equal(cluster_read(&cluster, "./no.cfg", &err), -1);
+    assert_string_equal(err.text, "no file for \"./no.cfg\"");
+    assert_int_equal(cluster_read(&cluster, "H100", &err), 0);
+    assert_string_equal(cluster.name, "h100");
     assert_int_equal(stack_read(&stack, "llm.c", &err), -1);
-    assert_non_null(strstr(err.text, "no stack \"llm.c\""));
+    assert_non_null(strstr(err.text, "no stack \"llm.c\": it has muster, muster-cpu, "));
 }
 
 static void a_missing_number_is_named(void **state)
