@@ -177,6 +177,7 @@ static int print_machine(const struct bench *b, struct comm *world, struct error
     double elements = (double)ROWS * D, ranks = comm_size(world), attention, large = 0, small = 0;
     size_t count = (size_t)ROWS * 4 * D;
     struct sums sums = time_all(b, false);
+    double products = sums.matmul_flops / (sums.matmul + sums.gelu), peak = fmax(b->peak, products);
     struct stack stack;
 
     if (stack_read(&stack, "muster-cpu", err) < 0)
@@ -192,9 +193,10 @@ static int print_machine(const struct bench *b, struct comm *world, struct error
         return 0;
     printf("# Measured by bench/machine on %s; %.0f rank%s a node.\n", device_describe(b->dev), ranks,
            ranks > 1 ? "s" : "");
-    printf("gpu = false;\npeak_fp32 = %.4g;\npeak_bf16 = %.4g;\n", b->peak, device_measure_peak(b->dev, DTYPE_BF16));
+    printf("gpu = false;\npeak_fp32 = %.4g;\npeak_bf16 = %.4g;\n", peak,
+           fmax(peak, device_measure_peak(b->dev, DTYPE_BF16)));
     printf("product   = %.3f; # with gelu\nattention = %.3f;\n",
-           sums.matmul_flops / (sums.matmul + sums.gelu) / b->peak, attention / sums.attention / b->peak);
+           products / peak, attention / sums.attention / peak);
     printf("memory    = %.4g; # of this node, divided among its ranks\n",
            (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / ranks);
     printf("bandwidth = %.4g;\nrows      = %.4g;\n", b->bandwidth,

@@ -32,7 +32,8 @@ struct run {
     struct nodes nodes;              /* which ranks share a node */
     bool *slow;                      /* [world] the stragglers of the last check */
     bool leader, terminal;
-    double peak_flops; /* of all ranks together */
+    double peak_flops; /* of all ranks together; raised by a step that is faster than what was measured */
+    bool peak_raised;
     struct saver *saver;
     struct kill_watch kill_watch;
     struct claim_watch *claim; /* on rank 0; NULL elsewhere and without checkpoint.dir */
@@ -170,7 +171,7 @@ void run_metrics_stop(struct run *run);
 void run_log(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The metrics of the step that was just done. */
-struct metrics_step run_measure(const struct run *run, const struct step_result *result, double step_seconds);
+struct metrics_step run_measure(struct run *run, const struct step_result *result, double step_seconds);
 
 /* At the end, collective: logs the predicted and the peak memory of rank 0, and the largest error of any rank. */
 int run_report_memory(const struct run *run, struct error *err);

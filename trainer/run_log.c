@@ -28,13 +28,29 @@ void run_log(const struct run *run, const char *format, ...)
     va_end(args);
 }
 
-struct metrics_step run_measure(const struct run *run, const struct step_result *result, double step_seconds)
+/* What a step reaches is no more than the peak: if it is more, the peak was measured while the machine was busy. */
+static void raise_peak(struct run *run, double share)
+{
+    if (share <= 1 || run->job->report.peak_tflops > 0)
+        return;
+    if (!run->peak_raised)
+        run_log(run,
+                "the peak of %.1f GFLOP/s in all, measured at the start, was too low: a step reached %.0f%% of it. The "
+                "fastest step is the peak from now on; report.peak_tflops sets it",
+                run->peak_flops * 1e-9, 100 * share);
+    run->peak_raised = true;
+    run->peak_flops *= share;
+}
+
+struct metrics_step run_measure(struct run *run, const struct step_result *result, double step_seconds)
 {
     const struct job *job = run->job;
     const struct engine *e = run->engine;
     int world = comm_size(run->world);
     struct plan_rates rates = plan_rates(job, result->global_batch, world, run->peak_flops / world, step_seconds);
 
+    raise_peak(run, rates.hfu);
+    rates = plan_rates(job, result->global_batch, world, run->peak_flops / world, step_seconds);
     return (struct metrics_step){
         .step = (long)e->step,
         .consumed_samples = (long)e->consumed_samples,

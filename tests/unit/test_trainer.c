@@ -6,7 +6,9 @@
 #include "plan/schedule.h"
 #include "common/philox.h"
 #include "tests/cmocka_test.h"
+#include "trainer/engine.h"
 #include "trainer/parallel/zero.h"
+#include "trainer/run.h"
 
 enum { SHAPES = 30, SEED = 42 };
 
@@ -254,9 +256,39 @@ static void test_initial_weights_are_gpt2s(void **state)
     units_destroy(units);
 }
 
+static struct metrics_step measure(struct run *run, double seconds)
+{
+    const struct step_result result = {.global_batch = 8};
+
+    return run_measure(run, &result, seconds);
+}
+
+static void no_step_is_above_the_peak(void **state)
+{
+    struct job job = {.model = {.layers = 2, .hidden = 8, .heads = 2, .seq_length = 8, .vocab = 16}};
+    struct engine engine = {.step = 1};
+    struct error err;
+    struct run run = {.job = &job, .engine = &engine, .world = comm_alone_create(&err), .peak_flops = 1e12};
+    double reached;
+
+    assert_non_null(run.world);
+    reached = measure(&run, 1).mfu * 1e12;
+    assert_true(reached > 0 && run.peak_flops > 0.99e12);
+    run.peak_flops = reached / 3; /* measured while the machine was busy */
+    assert_float_equal(measure(&run, 1).mfu, 1, 1e-9);
+    assert_float_equal(measure(&run, 2).mfu, 0.5, 1e-9);
+    assert_float_equal(measure(&run, 0.5).mfu, 1, 1e-9);
+    assert_float_equal(run.peak_flops / reached, 2, 1e-9);
+    job.report.peak_tflops = reached * 1e-12; /* the user's own */
+    run.peak_flops = reached;
+    assert_float_equal(measure(&run, 0.5).mfu, 2, 1e-9);
+    comm_destroy(run.world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_step_is_above_the_peak),
         cmocka_unit_test(test_shards_cover_the_model),
         cmocka_unit_test(test_vocabulary_slices),
         cmocka_unit_test(test_initial_weights_are_gpt2s),
