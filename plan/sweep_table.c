@@ -16,7 +16,7 @@ static const char *const names[] = {
 enum { NODES = 6, RANKS, DP, MICRO_BATCH = 17, KEYS = 19, SECONDS, TOKENS, SAMPLES, TFLOPS, MFU, HFU, MEMORY, NOTE,
        PREDICTED_SECONDS, PREDICTED_MEMORY, COLUMNS };
 /* clang-format on */
-enum { CELL_SIZE = 256, MARKDOWN_WIDTH = 60 };
+enum { CELL_SIZE = 512 };
 static const int markdown_columns[] = {KEYS, DP,     MICRO_BATCH,      SECONDS, PREDICTED_SECONDS, TOKENS, TFLOPS,
                                        MFU,  MEMORY, PREDICTED_MEMORY, NOTE};
 enum { MARKDOWN_COLUMNS = sizeof markdown_columns / sizeof *markdown_columns };
@@ -206,7 +206,7 @@ static void print_markdown(const struct sweep_table *table, FILE *out)
         for (size_t i = 0; i < table->count; i++) {
             int width = (int)strlen(table->lines[i].cell[markdown_columns[k]]);
 
-            widths[k] = width > MARKDOWN_WIDTH ? MARKDOWN_WIDTH : width > widths[k] ? width : widths[k];
+            widths[k] = width > widths[k] ? width : widths[k];
         }
     }
     for (int i = -2; i < (int)table->count; i++) {
@@ -221,7 +221,7 @@ static void print_markdown(const struct sweep_table *table, FILE *out)
                 for (int c = 0; c < widths[k] + 3; c++)
                     putc(c <= widths[k] ? '-' : c == widths[k] + 2 ? '|' : left ? '-' : ':', out);
             else
-                fprintf(out, " %*.*s |", left ? -widths[k] : widths[k], MARKDOWN_WIDTH, text);
+                fprintf(out, " %*s |", left ? -widths[k] : widths[k], text);
         }
         putc('\n', out);
     }
