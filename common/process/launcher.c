@@ -33,7 +33,8 @@ static void pass_file(posix_spawn_file_actions_t *files, int from, int to)
         posix_spawn_file_actions_adddup2(files, from, to);
 }
 
-int program_spawn(pid_t *pid, const char *const *words, int input, int output, struct error *err)
+/* `directory`: open, for the program to run in; -1: this process's own. */
+static int spawn_in(pid_t *pid, const char *const *words, int directory, int input, int output, struct error *err)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -48,6 +49,8 @@ int program_spawn(pid_t *pid, const char *const *words, int input, int output, s
     pass_file(&files, input, STDIN_FILENO);
     pass_file(&files, output, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+    if (directory >= 0)
+        posix_spawn_file_actions_addfchdir_np(&files, directory);
     posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &ended);
@@ -59,6 +62,11 @@ int program_spawn(pid_t *pid, const char *const *words, int input, int output, s
         return 0;
     *pid = 0;
     return error_set(err, CODE_IO, "%s cannot be started: %s", words[0], strerror(code));
+}
+
+int program_spawn(pid_t *pid, const char *const *words, int input, int output, struct error *err)
+{
+    return spawn_in(pid, words, -1, input, output, err);
 }
 
 /* The program of that name beside this one, as in a build tree or an installation under any prefix; else its name. */
@@ -74,15 +82,15 @@ static const char *find_beside(char *path, size_t size, const char *name)
     return access(path, X_OK) == 0 ? path : name;
 }
 
-static int spawn_beside(pid_t *pid, const char *name, const char *const *arguments, int input, int output,
-                        struct error *err)
+static int spawn_beside(pid_t *pid, const char *name, const char *const *arguments, int directory, int input,
+                        int output, struct error *err)
 {
     char path[4096];
     const char *words[MOST_ARGUMENTS + 2] = {find_beside(path, sizeof path, name)};
 
     for (int i = 0; i < MOST_ARGUMENTS && arguments[i]; i++)
         words[i + 1] = arguments[i];
-    return program_spawn(pid, words, input, output, err);
+    return spawn_in(pid, words, directory, input, output, err);
 }
 
 /* ---- a request --------------------------------------------------------------------------------------------------- */
@@ -92,17 +100,19 @@ struct launch_request {
     char release[32];
     char mounts[48], processes[48]; /* the caller's namespaces: in others, paths and pids have other meanings */
     mode_t umask;
-    bool has_input, has_output; /* the descriptors that come along, in this order */
+    bool has_input, has_output; /* the descriptors that come along, in this order, after the working directory */
     int arguments;
     char text[8192]; /* the name and the arguments, each with a 0 */
 };
 
-/* A message with the room for its two descriptors. */
+enum { FILES_MOST = 3 };
+
+/* A message with the room for its descriptors. */
 struct launch_message {
     struct iovec part;
     union {
-        struct cmsghdr head; /* for its alignment */
-        char room[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr head;                                   /* for its alignment */
+        char room[CMSG_SPACE((FILES_MOST + 1) * sizeof(int))]; /* a socket gives as many as fit */
     } control;
     struct msghdr header;
 };
@@ -197,30 +207,31 @@ static pid_t ask_launcher(const char *name, const char *const *arguments, int in
     struct launch_request request = {.has_input = input >= 0, .has_output = output >= 0};
     struct launch_message message;
     struct msghdr *header = describe_message(&message, &request);
-    int files[2] = {input >= 0 ? input : output, output}, count = request.has_input + request.has_output;
-    int fd = fill_request(&request, name, arguments) ? connect_launcher() : -1;
+    int files[FILES_MOST] = {open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), input >= 0 ? input : output, output};
+    int count = 1 + request.has_input + request.has_output;
+    int fd = files[0] >= 0 && fill_request(&request, name, arguments) ? connect_launcher() : -1;
     pid_t pid = 0;
 
-    if (fd < 0)
-        return 0;
-    header->msg_controllen = count > 0 ? CMSG_SPACE((size_t)count * sizeof(int)) : 0;
-    if (count > 0) {
+    if (fd >= 0) {
         struct cmsghdr *control = CMSG_FIRSTHDR(header);
 
+        header->msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
         *control = (struct cmsghdr){
             .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN((size_t)count * sizeof(int))};
         memcpy(CMSG_DATA(control), files, (size_t)count * sizeof(int));
+        if (sendmsg(fd, header, MSG_NOSIGNAL) < 0 || recv(fd, &pid, sizeof pid, 0) != (ssize_t)sizeof pid)
+            pid = 0;
+        close(fd);
     }
-    if (sendmsg(fd, header, MSG_NOSIGNAL) < 0 || recv(fd, &pid, sizeof pid, 0) != (ssize_t)sizeof pid)
-        pid = 0;
-    close(fd);
+    if (files[0] >= 0)
+        close(files[0]);
     return pid;
 }
 
 int program_start(pid_t *pid, const char *name, const char *const *arguments, int input, int output, struct error *err)
 {
     *pid = ask_launcher(name, arguments, input, output);
-    return *pid > 0 ? 0 : spawn_beside(pid, name, arguments, input, output, err);
+    return *pid > 0 ? 0 : spawn_beside(pid, name, arguments, -1, input, output, err);
 }
 
 bool program_is_running(pid_t *pid)
@@ -243,7 +254,7 @@ bool program_is_child(pid_t pid)
 /* ---- the launcher ------------------------------------------------------------------------------------------------ */
 
 /* How many descriptors came along; each is open and to be closed. -1: the request is not of this release. */
-static int receive_request(int fd, struct launch_request *request, int files[2])
+static int receive_request(int fd, struct launch_request *request, int files[FILES_MOST + 1])
 {
     struct launch_message message;
     struct msghdr *header = describe_message(&message, request);
@@ -256,7 +267,7 @@ static int receive_request(int fd, struct launch_request *request, int files[2])
         memcpy(files, CMSG_DATA(control), (size_t)count * sizeof(int));
     }
     if (got == (ssize_t)sizeof *request && strcmp(request->release, PACKAGE_VERSION) == 0 &&
-        count == request->has_input + request->has_output && request->arguments >= 0 &&
+        count == 1 + request->has_input + request->has_output && request->arguments >= 0 &&
         request->arguments <= MOST_ARGUMENTS && request->text[sizeof request->text - 1] == '\0')
         return count;
     while (count > 0)
@@ -270,7 +281,7 @@ static bool is_served(const char *name)
 }
 
 /* The process, or 0. A caller that waits no longer has started the program itself. */
-static pid_t start_for(int fd, const struct launch_request *request, const int files[2])
+static pid_t start_for(int fd, const struct launch_request *request, const int files[FILES_MOST + 1])
 {
     const char *arguments[MOST_ARGUMENTS + 1] = {0}, *at = request->text, *end = at + sizeof request->text;
     struct launch_request own;
@@ -288,15 +299,15 @@ static pid_t start_for(int fd, const struct launch_request *request, const int f
         arguments[i] = at;
     }
     umask(request->umask & 0777);
-    spawn_beside(&pid, request->text, arguments, request->has_input ? files[0] : -1,
-                 request->has_output ? files[request->has_input] : -1, NULL);
+    spawn_beside(&pid, request->text, arguments, files[0], request->has_input ? files[1] : -1,
+                 request->has_output ? files[1 + request->has_input] : -1, NULL);
     return pid;
 }
 
 static void serve_request(int fd)
 {
     struct launch_request request;
-    int files[2], count;
+    int files[FILES_MOST + 1], count;
     pid_t pid = 0;
 
     limit_waits(fd);

@@ -109,10 +109,11 @@ unused() {
     eventually 30 unused "$DIR/ckpt"
 }
 
-@test "a job that starts while its checkpoint directory hangs trains when it answers again" {
+@test "a job that starts while its checkpoint directory hangs trains when it answers again, by a relative path too" {
+    sed -i "s#dir = \"$DIR/ckpt\"#dir = \"ckpt\"#" job.cfg
     fsfreeze -f ckpt
     submit
-    eventually 60 grep -q "^waiting for checkpoint.dir = " "$OUT"
+    eventually 60 grep -q '^waiting for checkpoint.dir = "ckpt", ' "$OUT"
     fsfreeze -u ckpt
     eventually 60 grep -q '^checkpoint of step 20 saved in ' "$OUT"
     scancel --signal=USR1 "$JOB"
