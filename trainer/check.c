@@ -129,13 +129,19 @@ static void take_look(int (*look)(struct run *, struct error *), const char *at,
         clock_sleep(0.01); /* one that a file system holds ends when that answers */
 }
 
+static int look_at_kill_file(struct run *run, struct error *err)
+{
+    run->leader = true; /* only rank 0 of a run looks */
+    return run_kill_file_start(run, err);
+}
+
 int check_job_files(const struct job *job, struct error *err)
 {
     static const struct {
         const char *at;
         int (*look)(struct run *, struct error *);
     } looks[] = {
-        {"report.kill_file", run_kill_file_start},
+        {"report.kill_file", look_at_kill_file},
         {"data.tokenizer", look_at_tokenizer},
         {"data.train and data.valid", look_at_data},
         {"checkpoint.dir and checkpoint.load", look_at_checkpoint},

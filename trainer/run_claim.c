@@ -261,7 +261,10 @@ static int ask_keeper(struct run *run, enum claim_command command, double second
         if (hear_keeper(run, answer))
             return 1;
     }
-    return watch->keeper > 0 ? 0 : error_set(err, CODE_IO, CKPTD " ended while it claimed %s", watch->dir);
+    return watch->keeper > 0
+               ? 0
+               : error_set(err, CODE_IO, CKPTD " ended while it claimed %s: is it the one of this muster-train?",
+                           watch->dir);
 }
 
 /* ---- claiming ---------------------------------------------------------------------------------------------------- */

@@ -186,10 +186,10 @@ kill_ranks() {
     muster-ckpt verify ckpt
 }
 
-@test "if muster-ckptd does not run, saves are written directly once the stage is full" {
+@test "if muster-ckptd does not drain, saves are written directly once the stage is full" {
     mkdir bin
     cp "$BUILD/muster-train" bin
-    printf '#!/bin/sh\nexit 1\n' >bin/muster-ckptd
+    printf '#!/bin/sh\n[ "$1" != --claim ] || exec "%s/muster-ckptd" "$@"\nexit 1\n' "$BUILD" >bin/muster-ckptd
     chmod +x bin/muster-ckptd
     ranks 2 bin/muster-train job.cfg --set batch.steps=1000000 --set report.kill_file="$DIR/stop" >log 2>&1 3>&- &
     background=$!
@@ -200,6 +200,17 @@ kill_ranks() {
     background=
     muster-ckpt verify --all ckpt
     rm -r stage/*
+}
+
+@test "if muster-ckptd does not run, the run ends with 74 before its first step" {
+    mkdir bin
+    cp "$BUILD/muster-train" bin
+    printf '#!/bin/sh\nexit 1\n' >bin/muster-ckptd
+    chmod +x bin/muster-ckptd
+    run ranks 2 bin/muster-train job.cfg
+    echo "$output"
+    [ "$status" -eq 74 ]
+    grep -q "^muster-train: muster-ckptd ended while it claimed $DIR/ckpt: is it the one of this muster-train?$" <<<"$output"
 }
 
 @test "if staging is impossible, saves are written directly, and that is logged once" {
