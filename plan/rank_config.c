@@ -240,6 +240,9 @@ enum { COLUMNS = 6 }; /* stages shown: the first ones, the largest and the last 
 static const char *const rows[] = {"parameters",        "gradients",          "optimizer",
                                    "activations",       "workspace",          "communication",
                                    "in all, on device", "optimizer, on host", "staging, on host"};
+static const char *const keys[] = {"parameters",       "gradients",         "optimizer",
+                                   "activations",      "workspace",         "communication",
+                                   "in_all_on_device", "optimizer_on_host", "staging_on_host"};
 
 /* The kinds in their order; between those of the device and of the host, the sum of the former. */
 static size_t footprint_row(const struct footprint *b, int row)
@@ -292,27 +295,19 @@ static void print_table(FILE *out, const struct footprint *bytes, int stages, bo
         fprintf(out, "\n  largest: stage %d of %d", largest, stages);
 }
 
-static void write_stages(FILE *out, const struct footprint *bytes, int stages, bool is_host)
+static void print_json(FILE *out, const struct footprint *bytes, int stages, bool is_host)
 {
     for (int stage = 0; stage < stages; stage++) {
         fprintf(out, "%c{\"stage\":%d", stage ? ',' : '[', stage);
-        for (int row = 0; row < (int)(sizeof rows / sizeof *rows) - is_host; row++) {
-            char key[32] = "", *end = key;
-
-            for (const char *at = rows[row]; *at; at++) /* "in all, on device" is in_all_on_device */
-                if (*at != ',')
-                    *end++ = (char)(*at == ' ' ? '_' : *at);
-            *end = '\0';
-            json_number_member(out, key, (long)footprint_row(&bytes[stage], row));
-        }
+        for (int row = 0; row < (int)(sizeof keys / sizeof *keys) - is_host; row++)
+            json_number_member(out, keys[row], (long)footprint_row(&bytes[stage], row));
         fputc('}', out);
     }
     fputc(']', out);
 }
 
-static char *describe_stages(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
-                             void (*print)(FILE *out, const struct footprint *bytes, int stages, bool is_host),
-                             struct error *err)
+char *rank_config_table(const struct job *job, const struct mesh *mesh, const struct device_traits *device, bool json,
+                        struct error *err)
 {
     struct footprint *bytes = calloc((size_t)mesh->pp, sizeof *bytes);
     char *text = NULL;
@@ -324,7 +319,7 @@ static char *describe_stages(const struct job *job, const struct mesh *mesh, con
         result = rank_config_footprint(job, mesh, mesh_rank(mesh, (struct mesh_coords){.pp = stage}), device,
                                        &bytes[stage], err);
     if (result == 0)
-        print(out, bytes, mesh->pp, device->is_host);
+        (json ? print_json : print_table)(out, bytes, mesh->pp, device->is_host);
     if (out)
         fclose(out);
     free(bytes);
@@ -332,16 +327,4 @@ static char *describe_stages(const struct job *job, const struct mesh *mesh, con
         return text;
     free(text);
     return NULL;
-}
-
-char *rank_config_table(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
-                        struct error *err)
-{
-    return describe_stages(job, mesh, device, print_table, err);
-}
-
-char *rank_config_json(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
-                       struct error *err)
-{
-    return describe_stages(job, mesh, device, write_stages, err);
 }

@@ -33,8 +33,8 @@ struct rank_config {
 int rank_config_set(struct rank_config *config, const struct job *job, const struct mesh *mesh, int rank,
                     const struct device_traits *device, struct error *err);
 
-/* -1 with CODE_CONFIG if steps of `size` samples are too small for the mesh. Of a ramp-up, only the sizes still to come
- * count: how far it is, only the run knows. */
+/* -1 with CODE_CONFIG if steps of `size` samples are too small for the mesh. During a ramp-up, the run calls this for
+ * the sizes that are still to come. */
 int rank_config_check_batch(const struct job *job, const struct mesh *mesh, int size, struct error *err);
 
 /*
@@ -69,12 +69,9 @@ bool rank_config_uses_cudnn(const struct job *job, const struct device_traits *d
 /*
  * The table "memory a rank, in MiB", malloc'ed: a row for each kind, a column for each pipeline stage; all tp and dp
  * ranks of a stage hold the same. If there are many stages, only the first ones, the largest and the last are shown.
+ * `json`: an array with an object for every stage, whose members are the kinds, in bytes.
  */
-char *rank_config_table(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
+char *rank_config_table(const struct job *job, const struct mesh *mesh, const struct device_traits *device, bool json,
                         struct error *err);
-
-/* The same for all stages and in bytes: an array of JSON objects, with a member for each kind. */
-char *rank_config_json(const struct job *job, const struct mesh *mesh, const struct device_traits *device,
-                       struct error *err);
 
 #endif

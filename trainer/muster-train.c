@@ -175,7 +175,7 @@ static int print_plan(const struct job *job, int ranks, bool json, struct error 
     char *text = NULL;
 
     if (plan_traits(job, &device, err) == 0 && mesh_fit(&mesh, ranks, job->parallel.tp, job->parallel.pp, err) == 0)
-        text = (json ? rank_config_json : rank_config_table)(job, &mesh, &device, err);
+        text = rank_config_table(job, &mesh, &device, json, err);
     if (!text)
         return -1;
     printf(json ? "{\"ranks\":%d,\"dp\":%d,\"tp\":%d,\"pp\":%d,\"zero\":%d,\"bytes\":%s}\n"

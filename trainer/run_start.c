@@ -196,7 +196,7 @@ static void describe_memory(const struct run *run)
 {
     const struct engine *e = run->engine;
     struct error err;
-    char *text = run->leader ? rank_config_table(run->job, &e->config.mesh, &e->config.device, &err) : NULL;
+    char *text = run->leader ? rank_config_table(run->job, &e->config.mesh, &e->config.device, false, &err) : NULL;
 
     if (text)
         run_log(run, "%s", text);

@@ -244,7 +244,7 @@ static void the_heaviest_stage_is_shown(void **state)
                 most = bytes[heaviest];
             }
             middle += heaviest > 4 && heaviest < pp - 1;
-            table = rank_config_table(&job, &mesh, &on_cpu, &err);
+            table = rank_config_table(&job, &mesh, &on_cpu, false, &err);
             assert_non_null(table);
             assert_shows(table, heaviest, most, pp > 1);
             assert_shows(table, 0, bytes[0], pp > 1);
