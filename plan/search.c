@@ -51,40 +51,35 @@ struct mesh_search {
     struct plan_results *results;
     struct job job; /* with the keys of the choice that is tried */
     struct error *err;
-    bool failed; /* then nothing more is tried */
-    struct plan_choice *fit;
+    bool failed;             /* then nothing more is tried */
+    struct plan_choice *fit; /* [count], those that fit */
     size_t count, room;
 };
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* < 0: a is simpler. */
-static int compare_simplicity(const struct plan_choice *a, const struct plan_choice *b)
+/* By place, then the simpler one, then the faster one. */
+static int compare_choices(const void *left, const void *right)
 {
-    static const int zero[] = {1, 0, 2, 3};
-    const int keys[] = {(int)a->offload - (int)b->offload,
-                        a->mesh.tp * a->mesh.pp - b->mesh.tp * b->mesh.pp,
-                        a->mesh.pp - b->mesh.pp,
-                        a->chunks - b->chunks,
-                        (int)a->recompute - (int)b->recompute,
-                        zero[a->zero] - zero[b->zero]};
+    static const int zero[] = {1, 0, 2, 3}; /* ZeRO-1 is the default */
+    const struct plan_choice *a = left, *b = right;
+    const int orders[] = {a->place - b->place,
+                          (int)a->offload - (int)b->offload,
+                          a->mesh.tp * a->mesh.pp - b->mesh.tp * b->mesh.pp,
+                          a->mesh.pp - b->mesh.pp,
+                          a->chunks - b->chunks,
+                          (int)a->recompute - (int)b->recompute,
+                          zero[a->zero] - zero[b->zero],
+                          (a->cost.seconds > b->cost.seconds) - (a->cost.seconds < b->cost.seconds),
+                          a->micro_batch - b->micro_batch};
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i] != 0)
-            return keys[i];
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+        if (orders[i] != 0)
+            return orders[i];
     return 0;
 }
 
-static int compare_choices(const void *left, const void *right)
-{
-    const struct plan_choice *a = left, *b = right;
-    int order = a->place != b->place ? a->place - b->place : compare_simplicity(a, b);
-
-    if (order == 0)
-        order = (a->cost.seconds > b->cost.seconds) - (a->cost.seconds < b->cost.seconds);
-    return order != 0 ? order : a->micro_batch - b->micro_batch;
-}
-
+/* Sets the places, and takes the first choice of each mesh. */
 static void sort_choices(struct mesh_search *s)
 {
     struct plan_results *r = s->results;

@@ -3,8 +3,9 @@
  * shape and the limits allow, with tp up to the ranks of a node unless the limits give it. Memory and time are
  * plan/cost.h's. Deterministic: equal arguments give equal results.
  *
- * Choices within the stack's error of the fastest are equal: the model cannot tell them apart. Of those in one place the
- * simplest is first: without offload, less split, a shorter pipeline, less recomputed, ZeRO-1, which is the default.
+ * Choices whose times differ by less than the stack's error are equal, and have one place: predictions cannot tell
+ * them apart. The simplest of a place is first: without offload, with a smaller tp x pp, with a shorter pipeline, with
+ * fewer chunks, with less recomputation, with ZeRO-1, which is the default.
  */
 #ifndef MUSTER_PLAN_SEARCH_H
 #define MUSTER_PLAN_SEARCH_H
@@ -26,11 +27,11 @@ struct plan_choice {
     enum offload offload;
     struct plan_memory memory;
     struct plan_cost cost;
-    int place; /* how often the stack's error is between it and the fastest: 0 is equal to that */
+    int place; /* 0: as fast as the fastest; each place more is slower by the stack's error */
 };
 
 struct plan_results {
-    struct plan_choice *best; /* [most], one for each mesh, by place; `count` of them are set */
+    struct plan_choice *best; /* [most], one for each mesh, best first; `count` of them are set */
     int most, count;
     long tried, fitting;
     struct plan_choice smallest; /* what needs least memory, if nothing fits */
