@@ -101,7 +101,7 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
         *per_node = start->per_node;
     else if (start->ranks < *per_node)
         *per_node = start->ranks;
-    if (start->process > 0) /* the predictions have the bound */
+    if (start->process > 0) /* predictions include process_bytes */
         spared = process_bytes(machine.gpu) - start->process;
     if (start->node_bytes > 0 && machine.gpu)
         limits.host_memory = start->node_bytes / *per_node + spared;

@@ -11,7 +11,7 @@
 
 #include "common/text.h"
 
-#define MACHINE_SIZE_MOST ((size_t)1 << 20)
+#define MACHINE_FILE_MOST ((size_t)1 << 20)
 
 /* A key of a file. */
 struct cluster_key {
@@ -37,7 +37,7 @@ static const struct cluster_key stack_keys[] = {
     {KEY(stack, launch, REQUIRED)},      {KEY(stack, links, REQUIRED)},      {KEY(stack, overlap, REQUIRED)},
     {KEY(stack, context, REQUIRED)},     {KEY(stack, cache, REQUIRED)},      {KEY(stack, fused_attention, FLAG)},
     {KEY(stack, splits_rows, FLAG)},     {KEY(stack, fp16_gradients, FLAG)}, {KEY(stack, exact_memory, FLAG)},
-    {KEY(stack, error, OPTIONAL)},       {KEY(stack, logit_bytes, REQUIRED)}, {KEY(stack, optimizer, REQUIRED)},
+    {KEY(stack, logit_bytes, REQUIRED)}, {KEY(stack, optimizer, REQUIRED)},  {KEY(stack, error, OPTIONAL)},
     {0}};
 
 static int read_keys(const config_setting_t *group, const struct cluster_key *keys, void *to, const char *path,
@@ -85,8 +85,8 @@ static int read_levels(const config_setting_t *root, struct cluster *machine, co
     return 0;
 }
 
-/* Finds NAME.cfg: a path, or in any case in $MUSTER_MACHINES, beside this program's tree, or where muster was installed.
- * `known` gets the names that there are. */
+/* Finds NAME.cfg: a path, or a file in $MUSTER_MACHINES, beside this program's tree, or where muster was installed, whose
+ * name may differ in case. Lists in `known` the names of the machines that it passed. */
 static bool find_file(const char *name, char *path, size_t size, char known[512])
 {
     const char *own = getenv("MUSTER_MACHINES");
@@ -127,9 +127,9 @@ static int open_file(config_t *config, const char *name, char *path, size_t size
     int read;
 
     if (!find_file(name, path, size, known))
-        return error_set(err, CODE_CONFIG, "no file for \"%s\"%s%s", name,
-                         known[0] ? ": give a path, or one of " : "", known);
-    if (!(text = text_load(path, MACHINE_SIZE_MOST, NULL, err)))
+        return error_set(err, CODE_CONFIG, "no file for \"%s\"%s%s", name, known[0] ? ": give a path, or one of " : "",
+                         known);
+    if (!(text = text_load(path, MACHINE_FILE_MOST, NULL, err)))
         return -1;
     config_init(config);
     read = config_read_string(config, text);

@@ -56,7 +56,7 @@ struct stack {
     bool splits_rows;                  /* sequence parallelism: outside of products a tp rank has 1 / tp of the rows */
     bool fp16_gradients;               /* gradients are kept in the type of the forward pass */
     bool exact_memory;                 /* muster's own footprint, without the terms above */
-    double error;                      /* of predicted times, where they were measured */
+    double error;                      /* median of predicted times against measured ones; 0: not measured */
     double logit_bytes;                /* held a logit, all rows at once; 0: muster's few rows */
     double optimizer;                  /* bytes moved a parameter by the optimizer's step */
     char settings[STACK_SETTINGS][64]; /* "path=value": keys of a job that the stack's published tables leave out */

@@ -72,8 +72,8 @@ struct plan_traffic {
 };
 int plan_traffic(const struct job *job, const struct mesh *mesh, struct plan_traffic *traffic, struct error *err);
 
-/* The bytes of a rank. `held` is what a monitor of the device shows, with the allocator's cache; `needed` is what must
- * fit: on CPUs the process itself too, as in `host`. */
+/* The bytes of a rank. `held` is what a monitor of the device shows, with the allocator's cache. `needed` is what must
+ * fit on the device, and `host` in the host's memory; `host`, and on CPUs `needed`, include process_bytes. */
 struct plan_memory {
     struct footprint footprint; /* of the largest stage, by the engine's arithmetic */
     double needed, held, host;

@@ -19,8 +19,8 @@ static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M[:STE
                             "predicted_seconds and predicted_fits.\n"
                             "\n"
                             "  --machine NAME    a file, or a name of etc/machines: a100-40, h200, ... in any case\n"
-                            "  --nodes N[-M[:S]] nodes (default 1); a line for N, 2 N, 4 N, ... and M,\n"
-                            "                    or for each S-th\n"
+                            "  --nodes N[-M[:S]] nodes (default 1); N-M: a line each for N, 2 N, 4 N, ... and M;\n"
+                            "                    N-M:S: a line each for N, N + S, N + 2 S, ... and M\n"
                             "  --ranks N         ranks a node (default: the machine's)\n"
                             "  --stack NAME      of etc/machines/stacks.cfg, or FILE:NAME (default: muster's)\n"
                             "  --set path=value  override a key of the job file\n"
@@ -30,7 +30,7 @@ static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M[:STE
                             "  -h, --help        show this\n"
                             "  -V, --version     show the version\n";
 
-enum { MOST_NODES = 1000000 }; /* of at most 1024 ranks: their number is an int */
+enum { MOST_NODES = 1000000 }; /* with at most 1024 ranks each, the number of ranks fits an int */
 
 struct plan_options {
     const char *machine, *stack, *nodes, *write;
@@ -46,8 +46,8 @@ struct plan_report {
     struct stack stack;
     int nodes, ranks;
     struct plan_results results;
-    char why[1024]; /* nothing fits */
-    bool fitted;    /* something, on one of the numbers of nodes */
+    char why[1024]; /* why nothing fits */
+    bool fitted;    /* something fits one of the numbers of nodes */
 };
 
 static struct plan_rates rates_of(const struct plan_report *report, const struct plan_choice *c)
@@ -77,7 +77,7 @@ static void print_head(const struct plan_report *r)
            r->stack.name);
     if (r->stack.error > 0)
         printf("The error of predicted times was %.0f%% in the median: meshes as close to the fastest (=) are equal,\n"
-               "and the simplest of these is first.\n",
+               "and the simplest of them is first.\n",
                100 * r->stack.error);
     if (r->cluster.gpu && r->stack.exact_memory)
         printf("muster has not run on several GPUs: only predictions for one were compared with measurements.\n");
@@ -106,17 +106,16 @@ static void print_first(const struct plan_report *r)
 {
     const struct plan_choice *c = &r->results.best[0];
     struct plan_rates rates = rates_of(r, c);
-    const char *comma = "";
-    int columns = printf("\ntime of the first:") - 1;
+    int shown = 0;
 
-    for (int i = 0; i < COST_PARTS; i++)
-        if (c->cost.part[i] >= 0.001 * c->cost.seconds) {
-            bool wraps = columns > 84;
-
-            columns = (wraps ? 0 : columns) + printf("%s%s %s %.1f%%", comma, wraps ? "\n   " : "", cost_names[i],
-                                                     100 * c->cost.part[i] / c->cost.seconds);
-            comma = ",";
-        }
+    printf("\ntime of the first:");
+    for (int i = 0; i < COST_PARTS; i++) {
+        if (c->cost.part[i] < 0.001 * c->cost.seconds)
+            continue;
+        printf("%s%s %s %.1f%%", shown ? "," : "", shown && shown % 5 == 0 ? "\n   " : "", cost_names[i],
+               100 * c->cost.part[i] / c->cost.seconds);
+        shown++; /* five of them are at most 100 columns */
+    }
     printf("\nrates of the first: PaLM MFU %.1f%%, HFU %.1f%%; Megatron %.1f TFLOP/s a rank (before 2022: %.1f);\n"
            "    MosaicML MFU %.1f%%, HFU %.1f%% (without attention %.1f%% and %.1f%%)\n",
            100 * rates.mfu, 100 * rates.hfu, rates.tflops, rates.tflops_before, 100 * rates.mosaic_mfu,
@@ -148,9 +147,10 @@ static const char *largest_kind(const struct footprint *b)
     return kinds[most];
 }
 
-/* The best within narrower limits, against the best of all. `said` has the meshes that were printed; none is repeated. */
-static int print_other(const struct plan_report *r, const char *name, const struct plan_limits *limits, char said[2048],
-                       struct error *err)
+/* Why the best choice within narrower limits loses against the best of all. `printed` has the choices of earlier lines:
+ * none is repeated. */
+static int print_other(const struct plan_report *r, const char *name, const struct plan_limits *limits,
+                       char printed[2048], struct error *err)
 {
     struct plan_choice found;
     struct plan_results results = {.best = &found, .most = 1};
@@ -172,10 +172,10 @@ static int print_other(const struct plan_report *r, const char *name, const stru
         return 0;
     }
     plan_describe(c, mesh, sizeof mesh);
-    if (strstr(said, mesh))
+    if (strstr(printed, mesh))
         return 0;
-    printf("%s  %s: %s:\n      %s\n", said[0] ? "" : "why others lose:\n", name, why, mesh);
-    snprintf(said + strlen(said), 2048 - strlen(said), "%s\n", mesh);
+    printf("%s  %s: %s:\n      %s\n", printed[0] ? "" : "why others lose:\n", name, why, mesh);
+    snprintf(printed + strlen(printed), 2048 - strlen(printed), "%s\n", mesh);
     return 0;
 }
 
@@ -200,15 +200,15 @@ static int print_others(const struct plan_report *r, struct error *err)
           .recompute = (int)job->parallel.recompute,
           .offload = (int)job->parallel.offload}},
     };
-    char said[2048] = "";
+    char printed[2048] = "";
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (print_other(r, others[i].name, &others[i].limits, said, err) < 0)
+        if (print_other(r, others[i].name, &others[i].limits, printed, err) < 0)
             return -1;
     return 0;
 }
 
-/* What fp32 would give in place of 16 bits, or 16 bits in place of fp32. */
+/* The rate of the best mesh in 16 bits if the job computes in fp32, or in fp32 if it computes in 16 bits. */
 static int print_other_type(const struct plan_report *r, struct error *err)
 {
     const struct plan_limits limits = PLAN_FREE;
@@ -242,7 +242,8 @@ static int print_table(const struct plan_report *r, struct error *err)
     if (r->results.tried > 0 && print_other_type(r, err) < 0)
         return -1;
     printf("%d node%s of %s, %d rank%s of %.1f GiB: %ld of %ld settings fit\n", r->nodes, r->nodes == 1 ? "" : "s",
-           r->cluster.name, r->ranks, r->ranks == 1 ? "" : "s", to_gib(r->cluster.memory), r->results.fitting, r->results.tried);
+           r->cluster.name, r->ranks, r->ranks == 1 ? "" : "s", to_gib(r->cluster.memory), r->results.fitting,
+           r->results.tried);
     if (r->results.count > 0) {
         print_columns("");
         for (int i = 0; i < r->results.count; i++)

@@ -38,7 +38,7 @@ static int split_line(char *line, char *fields[MOST_COLUMNS])
 struct table_row {
     char *fields[MOST_COLUMNS], **names;
     int count, columns;
-    const char *wrong, *text; /* the first column of which a number was wanted, and its words */
+    const char *wrong, *text; /* the first column that must be a number and is not, and what it has */
 };
 
 /* The first column of these names that the row has a value for; NULL: none. The list ends with NULL. */
@@ -53,19 +53,19 @@ static const char *row_text(const struct table_row *row, const char *const *name
 
 #define ROW_TEXT(row, ...) row_text(row, (const char *const[]){__VA_ARGS__, NULL})
 
-/* 0: the row has none, or it is no number; then the row is marked. */
+/* 0 if the row has none. Also 0 for what is not a number: then row->wrong is set. */
 static double row_number(struct table_row *row, const char *const *names)
 {
     const char *text = row_text(row, names);
     char *end = NULL;
     double value = text ? strtod(text, &end) : 0;
 
-    if (text && (!(value >= 0 && value <= 1e9) || end == text || end[strspn(end, " ")])) {
-        row->wrong = row->wrong ? row->wrong : *names;
-        row->text = row->text ? row->text : text;
-        return 0;
-    }
-    return value;
+    if (!text || (value >= 0 && value <= 1e9 && end > text && !end[strspn(end, " ")]))
+        return value;
+    if (!row->wrong)
+        row->text = text;
+    row->wrong = row->wrong ? row->wrong : *names;
+    return 0;
 }
 
 #define ROW_NUMBER(row, ...) row_number(row, (const char *const[]){__VA_ARGS__, NULL})
@@ -130,7 +130,7 @@ static int set_shape(struct sweep_lines *sets, struct table_row *row, struct err
     return 0;
 }
 
-/* The mesh, with dp 0 if the row does not say it: where the tables' ranks do not agree with dp x tp x pp, dp follows from the ranks. */
+/* Where a row's ranks are fewer than dp x tp x pp, dp follows from the ranks. dp 0: the row says neither. */
 static struct mesh row_mesh(struct table_row *row, const struct cluster *machine)
 {
     double tp = ROW_NUMBER(row, "tp"), pp = ROW_NUMBER(row, "pp"), dp = ROW_NUMBER(row, "dp");
@@ -255,11 +255,11 @@ static bool print_row(FILE *out, const char *line, struct table_row *row, const 
     return false;
 }
 
-/* Refuses a table of which no row can be predicted. */
+/* Refuses a table whose columns are not enough to predict any row. `head`: has the columns' names. */
 static int check_head(struct table_row *head, const char *line, const char *where, struct error *err)
 {
     static const struct {
-        const char *said, *names[6];
+        const char *usual, *names[6];
     } needed[] = {{"model, size or layers", {"model", "size", "layers"}},
                   {"gpus, ranks, nodes or dp", {"gpus", "ranks", "nodes", "dp"}},
                   {"micro_batch or global_batch",
@@ -272,7 +272,7 @@ static int check_head(struct table_row *head, const char *line, const char *wher
         head->fields[i] = head->names[i];
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!row_text(head, needed[i].names))
-            return error_set(err, CODE_DATA, "%s:1: no column is called %s", where, needed[i].said);
+            return error_set(err, CODE_DATA, "%s:1: no column is called %s", where, needed[i].usual);
     return 0;
 }
 

@@ -54,18 +54,18 @@ static inline size_t footprint_host(const struct footprint *b)
     return b->bytes[FOOTPRINT_HOST_OPTIMIZER] + b->bytes[FOOTPRINT_HOST_STAGING];
 }
 
-/* A host's part of it: all, where the device is the host. */
+/* The part of it in the host's memory: all of it, if the device is the host. */
 static inline size_t footprint_of_host(const struct footprint *b, bool is_host)
 {
     return (is_host ? footprint_device(b) : 0) + footprint_host(b);
 }
 
-/* What comes to a rank's process after MPI's start, beside these buffers: code that oneDNN generates, threads, page
- * tables, muster-ckptd (1 to 4 ranks of MPICH, 1 or 2 threads: 6 to 12 MiB), and the three blocks of a save that is written
- * directly (12 MiB). */
+/* By so much a rank's process grows after MPI's start, beside these buffers: code that oneDNN generates, threads, page
+ * tables and muster-ckptd (6 to 12 MiB with 1 to 4 ranks of MPICH and 1 or 2 threads), and the three blocks of a save
+ * that is not staged (12 MiB). */
 enum { PROCESS_GROWTH = 24 << 20 };
 
-/* A bound of the host memory of a rank's process beside these buffers; with a GPU's driver it is assumed. */
+/* An upper bound of the host memory of a rank's process beside these buffers. With a GPU's driver it is an assumption. */
 static inline double process_bytes(bool gpu)
 {
     return PROCESS_GROWTH + (gpu ? 512 << 20 : 16 << 20);

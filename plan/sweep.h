@@ -63,8 +63,8 @@ int sweep_main(int argc, char **argv);
  * zero, offload, recompute, micro_batch, global_batch, grad_accum, precision, device. What a row lacks comes from the
  * stack's settings, or follows from the others: ranks from dp x tp x pp, gpus or nodes; the micro-batch is the global
  * batch / dp, the global batch dp x micro_batch x grad_accum; layers, hidden and heads from the model's name. Unknown
- * columns are kept as they are, and a row that cannot be predicted gets empty columns and a line on stderr; then
- * CODE_DATA is returned at the end.
+ * columns are kept as they are. A row that cannot be predicted gets empty columns and a line on stderr; the others are
+ * still predicted, and the end is CODE_DATA.
  */
 
 /* `name` is the table's, for messages. */

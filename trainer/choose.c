@@ -62,7 +62,7 @@ static int find_machine(const struct job *job, char *name, size_t size, struct e
     return result;
 }
 
-/* By so many bytes other ranks' processes may be larger than rank 0's (MPICH: 0.2 MiB): all must fit what it chooses. */
+/* The processes of other ranks may be larger than that of rank 0 by so many bytes (MPICH: 0.2 MiB). */
 enum { RANKS_DIFFER = 4 << 20 };
 
 /* On rank 0, or without ranks. */
