@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/text.h"
+
 #define LONG_PARCEL (16 * PARCEL_SIZE) /* bytes of text: of a long piece, which is seldom */
 
 struct conversion {
@@ -287,8 +289,8 @@ static int open_tokenizer(struct conversion *c, struct error *err)
     c->tokenizer = tokenizer_open(path, err);
     if (!c->tokenizer)
         return -1;
-    if (tokenizer_note(c->tokenizer) && convert->texts.notice)
-        convert->texts.notice(tokenizer_note(c->tokenizer));
+    if (tokenizer_note(c->tokenizer) && text_notice)
+        text_notice(tokenizer_note(c->tokenizer));
     end = tokenizer_special(c->tokenizer, SPECIAL_END);
     if (convert->append_end && end < 0)
         return error_set(err, CODE_CONFIG,

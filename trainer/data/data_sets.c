@@ -35,7 +35,7 @@ struct token_range {
     int32_t least, most;
 };
 
-/* `vocab`: the tokenizer's tokens are below. */
+/* Refuses a token that is not below `vocab`, the tokenizer's size or INDEXED_ANY. */
 static int read_tokens(const struct indexed *indexed, int32_t vocab, struct token_range *range, struct error *err)
 {
     const uint64_t tokens = indexed_facts(indexed).tokens;
@@ -193,7 +193,7 @@ static int decode_documents(const char *prefix, const char *tokenizer, uint64_t 
     }
     d.tokenizer = tokenizer_open(tokenizer ? tokenizer : indexed_tokenizer(prefix, folder), err);
     if (d.tokenizer && tokenizer_note(d.tokenizer))
-        data_notice(tokenizer_note(d.tokenizer));
+        text_notice(tokenizer_note(d.tokenizer));
     status = d.tokenizer ? 0 : -1;
     for (uint64_t i = first; i <= last && status == 0; i++)
         status = print_document(&d, i, err);

@@ -21,9 +21,6 @@ extern const char data_usage[];
 
 extern struct bar data_bar;
 
-/* Prints a line about the input, on standard error, and erases the bar. */
-void data_notice(const char *line);
-
 /* "" for 1, or else "s". */
 const char *data_plural(uint64_t count);
 
@@ -32,7 +29,7 @@ int data_processors(void);
 
 /*
  * Makes *texts those of the command line, of which there are `count`, and then those in the file `list`, one a line,
- * without empty lines; "-" is standard input; list may be NULL. Sets notice and progress, too. Free them with
+ * without empty lines; "-" is standard input; list may be NULL. Sets progress, too. Free them with
  * data_free_texts, also after a failure. Returns the exit code.
  */
 int data_read_texts(struct text_inputs *texts, char *const *given, int count, const char *list);

@@ -55,7 +55,7 @@ int data_processors(void)
 
 struct bar data_bar;
 
-void data_notice(const char *line)
+static void print_notice(const char *line)
 {
     bar_erase(&data_bar);
     fprintf(stderr, "muster-data: %s\n", line);
@@ -114,7 +114,7 @@ int data_read_texts(struct text_inputs *texts, char *const *given, int count, co
         result = read_list(&names, &total, list, &err);
     texts->paths = names;
     texts->count = (int)total;
-    texts->notice = text_notice = data_notice;
+    text_notice = print_notice;
     texts->progress = bar_draw;
     texts->progress_arg = &data_bar;
     if (result == 0 && total == 0)

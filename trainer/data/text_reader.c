@@ -114,8 +114,8 @@ static bool is_named(const char *path, const char *end, bool in_any_case)
     return in_any_case ? strncasecmp(path, end, bytes) == 0 : strncmp(path, end, bytes) == 0;
 }
 
-/* Whether the text is JSON lines: as requested, by its name, by its contents. What is not the usual name is noticed. Other
- * JSON would be learned with its brackets. */
+/* Whether the text is JSON lines: as requested, by its name, or by its contents. A notice names the first text whose
+ * name does not say so. An array is refused: the model would learn its brackets. */
 static int choose_form(struct text_reader *r, const char *path, struct error *err)
 {
     const struct text_inputs *texts = r->texts;
@@ -127,20 +127,19 @@ static int choose_form(struct text_reader *r, const char *path, struct error *er
         return 0;
     r->json = is_named(path, ".jsonl", true) || is_named(path, ".ndjson", true) || is_named(path, ".json", true) ||
               json_text_begins(r->block + r->at, r->used - r->at, r->ended);
-    if (r->json && texts->notice && !r->noticed) {
+    if (r->json && text_notice && !r->noticed) {
         snprintf(line, sizeof line,
                  "%.300s is read as JSON lines, and so are other texts like it; --raw takes each text as one document",
                  r->piece.place.name);
-        texts->notice(line);
+        text_notice(line);
         r->noticed = true;
     }
     if (r->json || !json_text_is_array(r->block + r->at, r->used - r->at, r->ended))
         return 0;
-    return error_set(
-        err, CODE_DATA,
-        "%s: an array of JSON objects: write one a line, as jq -c '.[]' does; --raw takes each text as one "
-        "document",
-        r->piece.place.name);
+    return error_set(err, CODE_DATA,
+                     "%s: an array of JSON objects: write one a line, as jq -c '.[]' does; --raw takes each text as "
+                     "one document",
+                     r->piece.place.name);
 }
 
 /* Moves behind the next `bytes`, which have so many lines. */

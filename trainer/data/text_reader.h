@@ -23,9 +23,8 @@ struct text_reader;
 struct text_inputs {
     char *const *paths; /* "-" is standard input */
     int count;
-    bool raw;                         /* all are one document, whatever their names and contents */
-    bool json_input;                  /* all but *.txt are JSON lines, whatever their names */
-    void (*notice)(const char *line); /* about the form of a text, or about the tokenizer; may be NULL */
+    bool raw;        /* all are one document, whatever their names and contents */
+    bool json_input; /* all but *.txt are JSON lines, whatever their names */
     /* After each parcel: bytes of the files that were read, and of all; 0 if one is no regular file. May be NULL. */
     void (*progress)(uint64_t done, uint64_t total, void *arg);
     void *progress_arg;
