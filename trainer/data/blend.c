@@ -91,9 +91,9 @@ int blend_read(const struct blend *blend, struct drawn_sample drawn, const struc
 #define RECORD_SCAN ": %" SCNu64 " tokens, %" SCNu64 " documents, index %" SCNx32 ","
 
 struct set_record {
-    int version; /* 1: without blocks */
     uint64_t tokens, documents;
     uint32_t index, blocks;
+    bool has_blocks; /* false: a line of the first releases */
 };
 
 static int append_sets(FILE *text, const struct blend *blend, struct error *err)
@@ -136,35 +136,30 @@ static bool is_prefix(const char *kept, const char *prefix)
     return !*prefix && (*kept == '\n' || !*kept);
 }
 
-/* The prefix in a line; NULL if that is not a record. */
-static const char *scan_record(const char *line, struct set_record *record)
+/* Reads a line that records the set of this prefix. False: it is another line. */
+static bool scan_record(const char *line, const char *prefix, struct set_record *record)
 {
     int end = 0;
 
-    *record = (struct set_record){.version = 2};
-    if (strncmp(line, RECORD_MARK, strlen(RECORD_MARK)) != 0)
-        return NULL;
+    *record = (struct set_record){.has_blocks = true};
     sscanf(line, RECORD_MARK " 2" RECORD_SCAN " blocks %" SCNx32 ",%n", &record->tokens, &record->documents,
            &record->index, &record->blocks, &end);
     if (end == 0) {
-        record->version = 1;
+        record->has_blocks = false;
         sscanf(line, RECORD_MARK RECORD_SCAN "%n", &record->tokens, &record->documents, &record->index, &end);
     }
-    return end > 0 && line[end] == ' ' ? line + end + 1 : NULL;
+    return end > 0 && line[end] == ' ' && is_prefix(line + end + 1, prefix);
 }
 
 /* The last line of that prefix: a job file that was taken from a checkpoint has earlier ones. */
 static bool find_record(const char *text, const char *prefix, struct set_record *record)
 {
+    struct set_record here;
     bool found = false;
 
     for (const char *line = text; line; line = strchr(line, '\n')) {
-        struct set_record here;
-        const char *kept;
-
         line += *line == '\n';
-        kept = scan_record(line, &here);
-        if (kept && is_prefix(kept, prefix)) {
+        if (scan_record(line, prefix, &here)) {
             *record = here;
             found = true;
         }
@@ -188,12 +183,11 @@ int set_record_compare(const char *before, const char *now, const struct blend *
                              " document%s (index %08" PRIx32 "), and had %" PRIu64 " in %" PRIu64 " (%08" PRIx32 ")",
                              prefix, has.tokens, has.documents, has.documents == 1 ? "" : "s", has.index, had.tokens,
                              had.documents, had.index);
-        if (had.version == 1)
-            result =
-                error_set(err, CODE_OK,
-                          "the checkpoint is of an earlier release, which recorded the lengths of the documents of "
-                          "data set %.400s, and not its tokens: it is taken for the same",
-                          prefix);
+        if (!had.has_blocks)
+            result = error_set(err, CODE_OK,
+                               "the checkpoint is of an earlier release, which recorded the lengths of the documents "
+                               "of data set %.400s, and not its tokens: it is taken for the same",
+                               prefix);
         else if (had.blocks != has.blocks)
             return error_set(err, CODE_CONFIG,
                              "data set %.400s was replaced: it has documents of the same lengths as before, and other "

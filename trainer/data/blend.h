@@ -59,21 +59,21 @@ int blend_read(const struct blend *blend, struct drawn_sample drawn, const struc
  *
  *     #! data 2: 337261 tokens, 2426 documents, index 1a2b3c4d, blocks 5e6f7a8b, corpus/web
  *
- * The two checksums are indexed_facts.checksum and that of indexed_blocks. The first releases wrote lines without
- * blocks, "#! data: ". Lines with another number are of a later one, and not compared.
+ * "index" is indexed_facts.checksum, "blocks" is that of indexed_blocks. The first releases wrote "#! data: " and no
+ * blocks. A line with another number than 2 is of a later release, and is not compared.
  *
  * Sample n is another one if a set was replaced under its prefix. A set that was moved has another prefix, which the job
  * file shows. In a job file (common/job.h) such lines are comments, for every release.
  */
 
-/* The job text with a line for each set of both blends; `valid` may be NULL. Reads blocks of the tokens. malloc'ed. */
+/* The job text with a line for each set of both blends, malloc'ed; `valid` may be NULL. Reads blocks of all sets. */
 char *set_record_append(const char *job_text, const struct blend *train, const struct blend *valid, struct error *err);
 
 /*
  * Compares the lines in `before`, a checkpoint's job text, with those in `now`, for each set of a blend, which may be
  * NULL. A prefix without a line is not compared. -1 with CODE_CONFIG and "data set corpus/web was replaced: it has ...
- * tokens ..., and had ..." for the first that differs; with CODE_OK, and a text to be logged, if none differs in what
- * the line of an earlier release has.
+ * tokens ..., and had ..." for the first that differs. -1 with CODE_OK and a text to log if no set differs, but a line
+ * of the first releases has no blocks to compare.
  */
 int set_record_compare(const char *before, const char *now, const struct blend *blend, struct error *err);
 

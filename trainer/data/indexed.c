@@ -15,7 +15,7 @@
 
 #define CHUNK_SIZE 16384
 
-enum { BLOCKS = 64, BLOCK_SIZE = 4096 }; /* of indexed_blocks; both are part of a checkpoint's record (blend.h) */
+enum { BLOCKS = 64, BLOCK_SIZE = 4096 }; /* of indexed_blocks: with others, records of checkpoints (blend.h) differ */
 
 struct data_file {
     int fd;

@@ -59,14 +59,14 @@ size_t indexed_width(enum indexed_type type);
 void indexed_pack(enum indexed_type type, const int32_t *ids, size_t count, void *tokens);
 
 /*
- * Reads tokens [first, first + count). A token below 0 or not below `vocab`, that of the model or INDEXED_ANY, is
- * CODE_DATA, with its position and offset. May be called by several threads at once.
+ * Reads tokens [first, first + count). A token below 0, or not below `vocab`, is CODE_DATA, with its position and
+ * offset. `vocab` is the model's, or INDEXED_ANY. May be called by several threads at once.
  */
 #define INDEXED_ANY INT_MAX
 int indexed_read(const struct indexed *indexed, uint64_t first, size_t count, int vocab, int32_t *tokens,
                  struct error *err);
 
-/* *checksum: crc32c of blocks of PREFIX.bin, spread over it; of 256 KiB at most the whole file. */
+/* *checksum: crc32c of 64 blocks that are spread over PREFIX.bin, or of the whole file if that has at most 256 KiB. */
 int indexed_blocks(const struct indexed *indexed, uint32_t *checksum, struct error *err);
 
 /* CODE_DATA with the file and offset of the token at `position`, its value, and `why`, as printf has it. Returns -1. */

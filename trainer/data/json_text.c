@@ -231,7 +231,7 @@ static int take_object(struct json_scan *scan, const char *key, struct text_list
 {
     bool found = false;
 
-    if (scan->end - scan->at >= 3 && memcmp(scan->at, "\xef\xbb\xbf", 3) == 0)
+    if (text_mark(scan->at, (size_t)(scan->end - scan->at), NULL))
         return refuse_json(scan, "a byte order mark: remove these three bytes");
     if (!take_sign(scan, '{'))
         return refuse_json(scan, "expected a JSON object, as {\"text\": \"...\"}, on each line");
@@ -276,8 +276,8 @@ int json_line_text(const char *line, size_t bytes, const char *key, struct text_
 
 #define LONGEST_TOKEN 16 /* "-Infinity", two escapes: more than what can be cut off of one */
 
-/* Of a value that fails in these bytes. */
-static bool cut_off(const struct json_scan *scan, bool ended)
+/* Whether a value may have failed only because the bytes end within it. */
+static bool is_cut_off(const struct json_scan *scan, bool ended)
 {
     return !ended && scan->end - scan->at < LONGEST_TOKEN;
 }
@@ -289,23 +289,21 @@ bool json_text_is_array(const char *text, size_t bytes, bool ended)
     if (!take_sign(&scan, '['))
         return false;
     skip_space(&scan);
-    return scan.at < scan.end && *scan.at == '{' && (skip_value(&scan, 0) == 0 || cut_off(&scan, ended));
+    return scan.at < scan.end && *scan.at == '{' && (skip_value(&scan, 0) == 0 || is_cut_off(&scan, ended));
 }
 
 bool json_text_begins(const char *text, size_t bytes, bool ended)
 {
     struct json_scan scan = {.at = text, .end = text + bytes};
     const char *line_end;
-    int result;
 
     skip_space(&scan);
     if (scan.at == scan.end || *scan.at != '{')
         return false;
     line_end = memchr(scan.at, '\n', (size_t)(scan.end - scan.at));
     scan.end = line_end ? line_end : scan.end;
-    result = skip_value(&scan, 0);
-    if (result < 0)
-        return !line_end && cut_off(&scan, ended);
+    if (skip_value(&scan, 0) < 0)
+        return !line_end && is_cut_off(&scan, ended);
     skip_space(&scan);
     return scan.at == scan.end;
 }

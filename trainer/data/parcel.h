@@ -144,7 +144,7 @@ int json_line_text(const char *line, size_t bytes, const char *key, struct text_
  */
 bool json_text_begins(const char *text, size_t bytes, bool ended);
 
-/* Whether it begins with an array of objects: its first object is enough. */
+/* Whether a text begins with an array whose first value is an object. */
 bool json_text_is_array(const char *text, size_t bytes, bool ended);
 
 #endif

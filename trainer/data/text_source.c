@@ -78,23 +78,22 @@ static ssize_t read_file(struct text_source *s, char *buffer, size_t bytes, stru
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static bool begins_with(const struct text_source *s, const char *magic, size_t bytes)
+static bool has_bytes(const struct text_source *s, size_t at, const char *magic, size_t bytes)
 {
-    return s->used - s->at >= bytes && memcmp(s->input + s->at, magic, bytes) == 0;
+    return s->used >= at + bytes && memcmp(s->input + at, magic, bytes) == 0;
 }
 
 /* A file of Zstandard may begin with a skippable frame, 0x184D2A50 to 5F: pzstd's do. */
 static enum compression find_compression(const struct text_source *s)
 {
-    bool skippable = s->used - s->at >= 4 && (s->input[s->at] & 0xf0) == 0x50 &&
-                     memcmp(s->input + s->at + 1, "\x2a\x4d\x18", 3) == 0;
+    bool skippable = has_bytes(s, 1, "\x2a\x4d\x18", 3) && (s->input[0] & 0xf0) == 0x50;
 
-    return begins_with(s, "\x1f\x8b", 2)                        ? COMPRESSION_GZIP
-           : skippable || begins_with(s, "\x28\xb5\x2f\xfd", 4) ? COMPRESSION_ZSTD
-                                                                : COMPRESSION_NONE;
+    return has_bytes(s, 0, "\x1f\x8b", 2)                        ? COMPRESSION_GZIP
+           : skippable || has_bytes(s, 0, "\x28\xb5\x2f\xfd", 4) ? COMPRESSION_ZSTD
+                                                                 : COMPRESSION_NONE;
 }
 
-/* What is no text, by bytes near its beginning; NULL for text. */
+/* The format of a file that is neither text nor compressed by gzip or zstd, by its first bytes; NULL for others. */
 static const char *find_binary(const struct text_source *s)
 {
     static const struct {
@@ -107,8 +106,7 @@ static const char *find_binary(const struct text_source *s)
     };
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (s->used >= kinds[i].at + kinds[i].bytes &&
-            memcmp(s->input + kinds[i].at, kinds[i].magic, kinds[i].bytes) == 0)
+        if (has_bytes(s, kinds[i].at, kinds[i].magic, kinds[i].bytes))
             return kinds[i].name;
     return NULL;
 }
