@@ -32,14 +32,14 @@ bool text_take_number(const char **text, long most, long *value);
 char *text_read_file(const char *path, size_t most, size_t *bytes, struct error *err);
 
 /*
- * The byte order mark, U+FEFF, at the start of a text that a user gives: every reader drops it, and says so. Returns its
- * bytes, 3 or 0. text_notice gets a line that begins with `name`, unless one of them is NULL; options_read sets it, to
- * print on standard error.
+ * text_mark returns the size of the byte order mark, U+FEFF, at the start of a text: 3, or 0 without one. Every reader of
+ * a user's text drops it. text_notice gets a line that says so and begins with `name`, unless one of the two is NULL.
+ * options_read makes text_notice print on standard error.
  */
 extern void (*text_notice)(const char *line);
 size_t text_mark(const char *text, size_t bytes, const char *name);
 
-/* text_read_file, without such a mark. */
+/* As text_read_file, without the byte order mark. */
 char *text_load(const char *path, size_t most, size_t *bytes, struct error *err);
 
 /*

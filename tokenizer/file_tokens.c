@@ -105,7 +105,15 @@ static bool read_varint(const char **at, const char *end, uint64_t *value)
     return false;
 }
 
-int proto_next(const char **at, const char *end, struct proto_field *field)
+/* A protobuf field: a number, or bytes [at, at + size). */
+struct proto_field {
+    uint64_t number, value;
+    const char *at;
+    size_t size;
+};
+
+/* Reads the next field of a message and returns 1; 0 at its end, -1 if the bytes are not a field. */
+static int next_field(const char **at, const char *end, struct proto_field *field)
 {
     uint64_t key;
 
@@ -147,7 +155,7 @@ static int read_piece(const struct proto_field *piece, struct file_token *token)
     int found = -1;
 
     token->type = PIECE_NORMAL;
-    while (at && (found = proto_next(&at, piece->at + piece->size, &field)) > 0)
+    while (at && (found = next_field(&at, piece->at + piece->size, &field)) > 0)
         if (field.number == 1) {
             token->text = field.at;
             token->bytes = field.size;
@@ -166,7 +174,7 @@ int file_tokens_take_pieces(const char *model, size_t bytes, token_taker take, v
     int64_t id = 0;
     int found;
 
-    while ((found = proto_next(&at, end, &field)) > 0) {
+    while ((found = next_field(&at, end, &field)) > 0) {
         struct file_token token = {.id = id};
 
         if (field.number != 1)
@@ -180,7 +188,7 @@ int file_tokens_take_pieces(const char *model, size_t bytes, token_taker take, v
     return found == 0 && id > 0 ? 0 : error_set(err, CODE_DATA, "not a model of SentencePiece");
 }
 
-/* With the defaults of sentencepiece_model.proto. */
+/* Takes a field of trainer_spec (message 2) or normalizer_spec (message 3) of sentencepiece_model.proto. */
 static void take_option(struct piece_options *options, uint64_t message, const struct proto_field *field)
 {
     static const char *const rules[] = {"identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"};
@@ -188,22 +196,24 @@ static void take_option(struct piece_options *options, uint64_t message, const s
         uint64_t message, number;
         bool *flag;
     } flags[] = {
-        {2, 24, &options->suffix}, /* trainer_spec.treat_whitespace_as_suffix, byte_fallback */
-        {2, 35, &options->fallback},
-        {3, 3, &options->prefix}, /* normalizer_spec.add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces */
-        {3, 4, &options->remove},
-        {3, 5, &options->escape},
+        {2, 24, &options->suffix},   /* treat_whitespace_as_suffix */
+        {2, 35, &options->fallback}, /* byte_fallback */
+        {3, 3, &options->prefix},    /* add_dummy_prefix */
+        {3, 4, &options->remove},    /* remove_extra_whitespaces */
+        {3, 5, &options->escape},    /* escape_whitespaces */
     };
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (message == flags[i].message && field->number == flags[i].number)
             *flags[i].flag = field->value;
-    if (message == 2 && field->number == 3) /* trainer_spec.model_type */
+    if (message == 2 && field->number == 3) /* model_type */
         options->bpe = field->value == 2;
-    for (int i = 0; i < 5 && message == 3 && field->number == 1; i++) /* normalizer_spec.name */
+    for (int i = 0; i < 5 && message == 3 && field->number == 1; i++) /* name */
         options->known_rules |= field->size == strlen(rules[i]) && memcmp(field->at, rules[i], field->size) == 0;
-    if (message == 3 && field->number == 2) /* normalizer_spec.precompiled_charsmap */
-        options->map = *field;
+    if (message == 3 && field->number == 2) { /* precompiled_charsmap */
+        options->map = field->at;
+        options->map_size = field->size;
+    }
 }
 
 int piece_options_read(const char *model, size_t bytes, struct piece_options *options, struct error *err)
@@ -213,9 +223,9 @@ int piece_options_read(const char *model, size_t bytes, struct piece_options *op
     int found, inner = 0;
 
     *options = (struct piece_options){.prefix = true, .remove = true, .escape = true};
-    while ((found = proto_next(&at, end, &field)) > 0 && inner == 0)
+    while ((found = next_field(&at, end, &field)) > 0 && inner == 0)
         for (const char *in = field.at; in && (field.number == 2 || field.number == 3) &&
-                                        (inner = proto_next(&in, field.at + field.size, &option)) > 0;)
+                                        (inner = next_field(&in, field.at + field.size, &option)) > 0;)
             take_option(options, field.number, &option);
     return found < 0 || inner < 0 ? error_set(err, CODE_DATA, "not a model of SentencePiece") : 0;
 }

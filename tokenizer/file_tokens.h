@@ -15,11 +15,12 @@ struct file_token {
     const char *text;
     size_t bytes;
     int64_t id;    /* -1: not a number */
-    uint64_t type; /* of a piece of SentencePiece, which also has a score */
-    float score;
+    uint64_t type; /* of a piece of SentencePiece; 0 for other tokens */
+    float score;   /* of a piece */
 };
 
 enum { PIECE_NORMAL = 1, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_USER, PIECE_BYTE = 6 }; /* types */
+#define BLANK "\xe2\x96\x81" /* U+2581, which stands for a blank in pieces */
 
 /* -1 ends the reading. */
 typedef int (*token_taker)(void *arg, const struct file_token *token, struct error *err);
@@ -69,23 +70,15 @@ void fill_byte_alphabet(int16_t bytes[ALPHABET]);
 
 /* ---- SentencePiece's model -------------------------------------------------------------------------------------- */
 
-/* A protobuf field: a number, or bytes [at, at + size). */
-struct proto_field {
-    uint64_t number, value;
-    const char *at;
-    size_t size;
-};
-
-/* Reads the next field of a message and returns 1; 0 at its end, -1 if the bytes are not a field. */
-int proto_next(const char **at, const char *end, struct proto_field *field);
-
-/* What ids and text depend on. */
+/* The options that encoding and decoding depend on. */
 struct piece_options {
     bool bpe, known_rules, suffix, prefix, remove, escape;
-    bool fallback;          /* to bytes */
-    struct proto_field map; /* the normalization, compiled; of size 0: none */
+    bool fallback;   /* to bytes */
+    const char *map; /* in the model: the compiled rules of normalization */
+    size_t map_size; /* 0: there are none */
 };
 
+/* Reads them from the bytes of a model. CODE_DATA if these are not one. */
 int piece_options_read(const char *model, size_t bytes, struct piece_options *options, struct error *err);
 
 #endif

@@ -12,8 +12,6 @@
 #include "common/crc32c.h"
 #include "common/text.h"
 
-#define BLANK "\xe2\x96\x81" /* U+2581, which stands for a blank in pieces */
-
 int append_piece(struct text_list *list, const char *piece, size_t bytes, bool is_byte, struct error *err)
 {
     char name[8] = "";

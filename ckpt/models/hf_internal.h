@@ -157,7 +157,7 @@ json_t *hf_json(const struct directory *directory, const char *name, bool *there
 struct hf_tokenizer {
     const char *path; /* borrowed */
     struct hf_ids ids;
-    json_t *config; /* a tokenizer_config.json to write; NULL: there is one that is good */
+    json_t *config; /* a tokenizer_config.json to write; NULL: the one at `path` is copied */
     json_t *json;   /* a tokenizer.json to write; NULL: none */
 };
 
@@ -167,14 +167,15 @@ int hf_tokenizer_open(struct hf_tokenizer *tokenizer, const char *path, const st
 int hf_tokenizer_write(const struct hf_tokenizer *tokenizer, const struct directory *directory, struct error *err);
 
 /*
- * hf_tokenizer_json.c: a tokenizer.json that gives the ids of "bytes": 256 tokens, and one for the end of a document if
- * the model has an id for it.
+ * hf_tokenizer_json.c: a tokenizer.json that gives the ids of "bytes". It has 256 tokens, and one for the end of a
+ * document if the model has an id for that.
  */
 json_t *hf_make_byte_json(const struct model_shape *shape);
 
 /*
- * The same of the SentencePiece model at `path`. Its ids become the same text. It gives the same ids, but where a Unigram
- * model has two segmentations that are equally good, and where a model's normalization of rare characters is compiled.
+ * A tokenizer.json of the SentencePiece model at `path`. It decodes ids to the same text. It encodes a text to the same
+ * ids, except where a Unigram model has two segmentations that are equally good, and for rare characters that a compiled
+ * normalization replaces.
  */
 json_t *hf_make_piece_json(const char *path, struct error *err);
 

@@ -8,13 +8,6 @@
 #include "common/text.h"
 #include "tokenizer/file_tokens.h"
 
-/* transformers' classes. */
-static const char *const classes[] = {[LAYOUT_BYTES] = "PreTrainedTokenizerFast",
-                                      [LAYOUT_JSON] = "PreTrainedTokenizerFast",
-                                      [LAYOUT_MODEL] = "PreTrainedTokenizerFast",
-                                      [LAYOUT_PAIR] = "GPT2Tokenizer",
-                                      [LAYOUT_LINES] = "BertTokenizer"};
-
 /* ---- the vocabulary ---------------------------------------------------------------------------------------------- */
 
 struct hf_vocabulary {
@@ -89,16 +82,20 @@ static int64_t find_special(const struct hf_vocabulary *vocab, enum special_toke
 
 /*
  * What AutoTokenizer needs, if the file does not name a class: the class, the longest text, and all special tokens. One
- * that the vocabulary lacks is null: the class's own would become a new token. And that ids become their text as it was:
- * by default, a blank before a full stop is dropped.
+ * that the vocabulary lacks is null: the class's own would become a new token. And clean_up_tokenization_spaces is
+ * false, or transformers would drop the blank before a full stop when it decodes.
  */
 static json_t *complete_config(const struct hf_vocabulary *vocab, const struct model_shape *shape)
 {
     static const char clean_up[] = "clean_up_tokenization_spaces";
+    enum layout layout = vocab->files.layout;
 
-    json_object_set_new(vocab->config, "tokenizer_class", json_string(classes[vocab->files.layout]));
+    json_object_set_new(vocab->config, "tokenizer_class",
+                        json_string(layout == LAYOUT_PAIR    ? "GPT2Tokenizer"
+                                    : layout == LAYOUT_LINES ? "BertTokenizer"
+                                                             : "PreTrainedTokenizerFast"));
     json_object_set_new(vocab->config, "model_max_length", json_integer(shape->seq_length));
-    if (vocab->files.layout != LAYOUT_LINES && !json_object_get(vocab->config, clean_up))
+    if (layout != LAYOUT_LINES && !json_object_get(vocab->config, clean_up))
         json_object_set_new(vocab->config, clean_up, json_false());
     for (int i = 0; i < SPECIAL_TOKENS; i++) {
         const char *key = special_token_keys[i];

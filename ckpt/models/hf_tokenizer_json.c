@@ -6,9 +6,7 @@
 #include "common/text.h"
 #include "tokenizer/file_tokens.h"
 
-#define BLANK "\xe2\x96\x81" /* U+2581, which stands for a blank in pieces */
-
-/* A token that is found in text before anything else. */
+/* Adds a token that is found in text before the rest is divided. */
 static void add_found(json_t *added, int64_t id, const char *text, bool special)
 {
     json_array_append_new(added,
@@ -18,7 +16,7 @@ static void add_found(json_t *added, int64_t id, const char *text, bool special)
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* Byte-level BPE without merges. */
+/* Of byte-level BPE: {"character of the alphabet": byte, ...}. There are no merges. */
 static json_t *make_byte_vocab(void)
 {
     json_t *vocab = json_object();
@@ -56,8 +54,7 @@ struct piece_lists {
     json_t *added;  /* what is found in text: unknown, control and user-defined pieces */
     json_t *merges; /* of BPE: ["left right", ...] */
     const char *unknown;
-    int64_t unknown_id;
-    float last; /* score of a merge */
+    float last; /* the score of the last piece that has merges */
 };
 
 static int add_piece(void *arg, const struct file_token *token, struct error *err)
@@ -71,14 +68,13 @@ static int add_piece(void *arg, const struct file_token *token, struct error *er
     json_object_set_new(lists->ids, text, json_integer(token->id));
     if (token->type >= PIECE_UNKNOWN && token->type <= PIECE_USER)
         add_found(lists->added, token->id, text, token->type != PIECE_USER);
-    if (token->type == PIECE_UNKNOWN) {
+    if (token->type == PIECE_UNKNOWN)
         lists->unknown = text;
-        lists->unknown_id = token->id;
-    }
     return 0;
 }
 
-/* The pairs that make a piece. libsentencepiece merges that of the highest score, which is the first here. */
+/* Adds all pairs of pieces that make this piece. libsentencepiece merges the pair whose piece has the highest score first,
+ * tokenizers merges the first of the list: so no score may be higher than the one before it. */
 static int add_merges(void *arg, const struct file_token *token, struct error *err)
 {
     struct piece_lists *lists = arg;
@@ -103,7 +99,7 @@ static json_t *make_replace(const char *kind, const char *pattern, const char *c
     return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", kind, pattern, "content", content);
 }
 
-/* RFC 4648 */
+/* The string of these bytes in base64 (RFC 4648). */
 static json_t *make_base64(const char *bytes, size_t count)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -128,9 +124,9 @@ static json_t *make_normalizer(const struct piece_options *options)
     const char *blank = options->escape ? BLANK : " ";
     json_t *steps = json_array();
 
-    if (options->map.size > 0)
+    if (options->map_size > 0)
         json_array_append_new(steps, json_pack("{s:s, s:o}", "type", "Precompiled", "precompiled_charsmap",
-                                               make_base64(options->map.at, options->map.size)));
+                                               make_base64(options->map, options->map_size)));
     if (options->remove) {
         json_array_append_new(steps, make_replace("Regex", "^ +| +$", ""));
         json_array_append_new(steps, make_replace("Regex", " {2,}", " "));
@@ -141,7 +137,7 @@ static json_t *make_normalizer(const struct piece_options *options)
     return json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", steps);
 }
 
-/* libsentencepiece shows what is unknown as " U+2047 ". */
+/* libsentencepiece decodes the unknown piece as a blank, U+2047 and a blank. */
 static json_t *make_decoder(const struct piece_options *options, const char *unknown)
 {
     return json_pack("{s:s, s:[o, o, {s:s}, {s:s}, {s:s, s:s, s:i, s:i}]}", "type", "Sequence", "decoders",
@@ -155,8 +151,8 @@ static json_t *make_model(const struct piece_lists *lists, const struct piece_op
     if (options->bpe)
         return json_pack("{s:s, s:s, s:b, s:b, s:O, s:O}", "type", "BPE", "unk_token", lists->unknown, "fuse_unk", 1,
                          "byte_fallback", options->fallback, "vocab", lists->ids, "merges", lists->merges);
-    return json_pack("{s:s, s:I, s:O, s:b}", "type", "Unigram", "unk_id", (json_int_t)lists->unknown_id, "vocab",
-                     lists->scored, "byte_fallback", options->fallback);
+    return json_pack("{s:s, s:O, s:O, s:b}", "type", "Unigram", "unk_id", json_object_get(lists->ids, lists->unknown),
+                     "vocab", lists->scored, "byte_fallback", options->fallback);
 }
 
 json_t *hf_make_piece_json(const char *path, struct error *err)
