@@ -186,7 +186,7 @@ int set_record_compare(const char *before, const char *now, const struct blend *
         if (!had.has_blocks)
             result = error_set(err, CODE_OK,
                                "the checkpoint is of an earlier release, which recorded the lengths of the documents "
-                               "of data set %.400s, and not its tokens: it is taken for the same",
+                               "of data set %.400s, and not its tokens: these are not compared",
                                prefix);
         else if (had.blocks != has.blocks)
             return error_set(err, CODE_CONFIG,
