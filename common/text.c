@@ -230,6 +230,20 @@ size_t text_name_length(const char *text)
     return isdigit((unsigned char)text[0]) ? 0 : length;
 }
 
+int utf16_read(const char *at, const char *end)
+{
+    int code = 0;
+
+    if (end - at < 6 || at[0] != '\\' || at[1] != 'u')
+        return -1;
+    for (int i = 2; i < 6; i++) {
+        if (!isxdigit((unsigned char)at[i]))
+            return -1;
+        code = code << 4 | (isdigit((unsigned char)at[i]) ? at[i] - '0' : (at[i] | 32) - 'a' + 10);
+    }
+    return code;
+}
+
 int utf8_write(uint32_t code, char *out)
 {
     static const uint8_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};

@@ -99,6 +99,9 @@ static inline int utf8_next(const uint8_t *text, const uint8_t *end, uint32_t *c
     return 1;
 }
 
+/* The code of JSON's escape \uXXXX at `at`, before `end`; -1 for anything else. */
+int utf16_read(const char *at, const char *end);
+
 /* Writes a code point, at most 4 bytes. Returns their number. */
 int utf8_write(uint32_t code, char *out);
 

@@ -45,25 +45,10 @@ static void replace_token(struct rewriting *r, const char *from, const char *unt
 
 /* ---- strings ----------------------------------------------------------------------------------------------------- */
 
-/* The code of \uXXXX at `at`; -1 for anything else. */
-static int read_escape(const char *at, const char *end)
-{
-    int code = 0;
-
-    if (end - at < 6 || at[0] != '\\' || at[1] != 'u')
-        return -1;
-    for (int i = 2; i < 6; i++) {
-        if (!isxdigit((unsigned char)at[i]))
-            return -1;
-        code = code << 4 | (isdigit((unsigned char)at[i]) ? at[i] - '0' : (at[i] | 32) - 'a' + 10);
-    }
-    return code;
-}
-
 static void rewrite_escapes(struct rewriting *r, const char *at, const char *end, bool is_key)
 {
     while ((at = memchr(at, '\\', (size_t)(end - at)))) {
-        int code = read_escape(at, end), next = code >= 0 ? read_escape(at + 6, end) : -1;
+        int code = utf16_read(at, end), next = code >= 0 ? utf16_read(at + 6, end) : -1;
         bool pair = code >= 0xd800 && code < 0xdc00 && next >= 0xdc00 && next < 0xe000;
 
         if (!pair && ((code >= 0xd800 && code < 0xe000) || (code == 0 && is_key)))
@@ -162,10 +147,11 @@ static void pass_scalar(struct rewriting *r)
 
 static void rewrite_text(struct rewriting *r)
 {
-    if (r->end - r->at >= 3 && memcmp(r->at, "\xef\xbb\xbf", 3) == 0) {
-        replace_token(r, r->at, r->at + 3, "", NULL);
-        r->at += 3;
-    }
+    size_t mark = text_mark(r->at, (size_t)(r->end - r->at), NULL);
+
+    if (mark > 0)
+        replace_token(r, r->at, r->at + mark, "", NULL);
+    r->at += mark;
     while (r->at < r->end)
         if (*r->at == '"')
             pass_string(r);

@@ -1,6 +1,5 @@
 #include "trainer/data/parcel.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,43 +35,24 @@ static bool take_sign(struct json_scan *scan, char sign)
 
 /* ---- strings ----------------------------------------------------------------------------------------------------- */
 
-/* The four hexadecimal digits of \uXXXX. */
-static bool take_hex(struct json_scan *scan, uint32_t *code)
-{
-    if (scan->end - scan->at < 4)
-        return false;
-    *code = 0;
-    for (int i = 0; i < 4; i++) {
-        char digit = scan->at[i];
-
-        if (!isxdigit((unsigned char)digit))
-            return false;
-        *code = *code << 4 | (uint32_t)(digit <= '9' ? digit - '0' : (digit | 32) - 'a' + 10);
-    }
-    scan->at += 4;
-    return true;
-}
-
-/* \uXXXX, or two of them that are one character (surrogates). Half of such a pair is taken where it is not needed. */
+/* The rest of \uXXXX behind its u, or of two of them that are one character (surrogates). Half of such a pair is taken
+ * where it is not needed. */
 static int take_code(struct json_scan *scan, uint32_t *code)
 {
-    const char *first;
-    uint32_t low;
+    int first = utf16_read(scan->at - 2, scan->end), second;
 
-    if (!take_hex(scan, code))
+    *code = (uint32_t)first;
+    if (first < 0)
         return refuse_json(scan, "expected four hexadecimal digits after \\u");
-    first = scan->at;
-    if (*code < 0xd800 || *code > 0xdfff)
+    scan->at += 4;
+    if (first < 0xd800 || first > 0xdfff)
         return 0;
-    if (*code < 0xdc00 && scan->end - scan->at >= 6 && scan->at[0] == '\\' && scan->at[1] == 'u') {
-        scan->at += 2;
-        if (take_hex(scan, &low) && low >= 0xdc00 && low <= 0xdfff) {
-            *code = 0x10000 + ((*code - 0xd800) << 10) + (low - 0xdc00);
-            return 0;
-        }
-        scan->at = first;
-    }
-    return scan->needed ? error_set(scan->err, CODE_DATA, "half of a surrogate pair, which is no character") : 0;
+    second = first < 0xdc00 ? utf16_read(scan->at, scan->end) : -1;
+    if (second < 0xdc00 || second > 0xdfff)
+        return scan->needed ? error_set(scan->err, CODE_DATA, "half of a surrogate pair, which is no character") : 0;
+    scan->at += 6;
+    *code = 0x10000 + ((*code - 0xd800) << 10) + ((uint32_t)second - 0xdc00);
+    return 0;
 }
 
 static int take_escape(struct json_scan *scan, struct text_list *text)
