@@ -23,6 +23,9 @@ extern char **environ;
 
 enum { MOST_ARGUMENTS = 8, ANSWER_SECONDS = 2 };
 
+/* A program's open files: the directory that it runs in, its input, and its output. -1: this process's; /dev/null. */
+enum { DIRECTORY, INPUT, OUTPUT, FILES };
+
 /* ---- starting a program ------------------------------------------------------------------------------------------ */
 
 static void pass_file(posix_spawn_file_actions_t *files, int from, int to)
@@ -33,8 +36,7 @@ static void pass_file(posix_spawn_file_actions_t *files, int from, int to)
         posix_spawn_file_actions_adddup2(files, from, to);
 }
 
-/* `directory`: open, for the program to run in; -1: this process's own. */
-static int spawn_in(pid_t *pid, const char *const *words, int directory, int input, int output, struct error *err)
+static int spawn_with(pid_t *pid, const char *const *words, const int own[FILES], struct error *err)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -46,11 +48,11 @@ static int spawn_in(pid_t *pid, const char *const *words, int directory, int inp
     sigaddset(&ended, SIGCHLD); /* which a launcher ignores */
     posix_spawn_file_actions_init(&files);
     posix_spawnattr_init(&attributes);
-    pass_file(&files, input, STDIN_FILENO);
-    pass_file(&files, output, STDOUT_FILENO);
+    pass_file(&files, own[INPUT], STDIN_FILENO);
+    pass_file(&files, own[OUTPUT], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
-    if (directory >= 0)
-        posix_spawn_file_actions_addfchdir_np(&files, directory);
+    if (own[DIRECTORY] >= 0)
+        posix_spawn_file_actions_addfchdir_np(&files, own[DIRECTORY]);
     posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &ended);
@@ -66,7 +68,7 @@ static int spawn_in(pid_t *pid, const char *const *words, int directory, int inp
 
 int program_spawn(pid_t *pid, const char *const *words, int input, int output, struct error *err)
 {
-    return spawn_in(pid, words, -1, input, output, err);
+    return spawn_with(pid, words, (const int[]){-1, input, output}, err);
 }
 
 /* The program of that name beside this one, as in a build tree or an installation under any prefix; else its name. */
@@ -82,37 +84,34 @@ static const char *find_beside(char *path, size_t size, const char *name)
     return access(path, X_OK) == 0 ? path : name;
 }
 
-static int spawn_beside(pid_t *pid, const char *name, const char *const *arguments, int directory, int input,
-                        int output, struct error *err)
+static int spawn_beside(pid_t *pid, const char *name, const char *const *arguments, const int files[FILES],
+                        struct error *err)
 {
     char path[4096];
     const char *words[MOST_ARGUMENTS + 2] = {find_beside(path, sizeof path, name)};
 
     for (int i = 0; i < MOST_ARGUMENTS && arguments[i]; i++)
         words[i + 1] = arguments[i];
-    return spawn_in(pid, words, directory, input, output, err);
+    return spawn_with(pid, words, files, err);
 }
 
 /* ---- a request --------------------------------------------------------------------------------------------------- */
 
-/* Both sides are of one release: `release` comes first, and the size is compared. */
+/* Both sides are of one release: `release` comes first, and the size is compared. The program's files come along as
+ * descriptors. */
 struct launch_request {
     char release[32];
-    char mounts[48], processes[48]; /* the caller's namespaces: in others, paths and pids have other meanings */
+    ino_t mounts, processes; /* the caller's namespaces: in others, paths and pids have other meanings */
     mode_t umask;
-    bool has_input, has_output; /* the descriptors that come along, in this order, after the working directory */
-    int arguments;
-    char text[8192]; /* the name and the arguments, each with a 0 */
+    char text[8192]; /* the name and the arguments, each with a 0; an empty one ends them */
 };
-
-enum { FILES_MOST = 3 };
 
 /* A message with the room for its descriptors. */
 struct launch_message {
     struct iovec part;
     union {
-        struct cmsghdr head;                                   /* for its alignment */
-        char room[CMSG_SPACE((FILES_MOST + 1) * sizeof(int))]; /* a socket gives as many as fit */
+        struct cmsghdr head;                              /* for its alignment */
+        char room[CMSG_SPACE((FILES + 1) * sizeof(int))]; /* a socket gives as many as fit */
     } control;
     struct msghdr header;
 };
@@ -127,13 +126,15 @@ static struct msghdr *describe_message(struct launch_message *message, struct la
     return &message->header;
 }
 
-static void read_namespaces(struct launch_request *request)
+#define MOUNTS    "/proc/self/ns/mnt"
+#define PROCESSES "/proc/self/ns/pid"
+
+/* The number of one of this process's namespaces; 0 if it is unknown. */
+static ino_t find_namespace(const char *path)
 {
-    memset(request->mounts, 0, sizeof request->mounts);
-    memset(request->processes, 0, sizeof request->processes);
-    if (readlink("/proc/self/ns/mnt", request->mounts, sizeof request->mounts - 1) < 0 ||
-        readlink("/proc/self/ns/pid", request->processes, sizeof request->processes - 1) < 0)
-        request->mounts[0] = '\0';
+    struct stat info;
+
+    return stat(path, &info) == 0 ? info.st_ino : 0;
 }
 
 static bool is_user(int fd, bool or_root)
@@ -181,57 +182,59 @@ static int connect_launcher(void)
 
 static bool fill_request(struct launch_request *request, const char *name, const char *const *arguments)
 {
-    size_t used = strlen(name) + 1;
-    mode_t mask = umask(0);
+    size_t used = 0;
 
-    umask(mask);
-    request->umask = mask;
+    request->mounts = find_namespace(MOUNTS);
+    request->processes = find_namespace(PROCESSES);
+    request->umask = umask(0);
+    umask(request->umask);
     snprintf(request->release, sizeof request->release, "%s", PACKAGE_VERSION);
-    read_namespaces(request);
-    memcpy(request->text, name, used);
-    for (; request->arguments < MOST_ARGUMENTS && arguments[request->arguments]; request->arguments++) {
-        const char *argument = arguments[request->arguments];
-        size_t length = strlen(argument) + 1;
+    for (const char *word = name; word; word = *arguments++) {
+        size_t length = strlen(word) + 1;
 
-        if (used + length > sizeof request->text)
+        if (used + length >= sizeof request->text)
             return false;
-        memcpy(request->text + used, argument, length);
+        memcpy(request->text + used, word, length);
         used += length;
     }
     return true;
 }
 
 /* The process, or 0. */
-static pid_t ask_launcher(const char *name, const char *const *arguments, int input, int output)
+static pid_t ask_launcher(const char *name, const char *const *arguments, const int files[FILES])
 {
-    struct launch_request request = {.has_input = input >= 0, .has_output = output >= 0};
+    struct launch_request request = {0};
     struct launch_message message;
     struct msghdr *header = describe_message(&message, &request);
-    int files[FILES_MOST] = {open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), input >= 0 ? input : output, output};
-    int count = 1 + request.has_input + request.has_output;
-    int fd = files[0] >= 0 && fill_request(&request, name, arguments) ? connect_launcher() : -1;
+    struct cmsghdr *control = CMSG_FIRSTHDR(header);
+    int fd = fill_request(&request, name, arguments) ? connect_launcher() : -1;
     pid_t pid = 0;
 
-    if (fd >= 0) {
-        struct cmsghdr *control = CMSG_FIRSTHDR(header);
-
-        header->msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
-        *control = (struct cmsghdr){
-            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN((size_t)count * sizeof(int))};
-        memcpy(CMSG_DATA(control), files, (size_t)count * sizeof(int));
-        if (sendmsg(fd, header, MSG_NOSIGNAL) < 0 || recv(fd, &pid, sizeof pid, 0) != (ssize_t)sizeof pid)
-            pid = 0;
-        close(fd);
-    }
-    if (files[0] >= 0)
-        close(files[0]);
+    if (fd < 0)
+        return 0;
+    *control =
+        (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(FILES * sizeof(int))};
+    memcpy(CMSG_DATA(control), files, FILES * sizeof(int));
+    if (sendmsg(fd, header, MSG_NOSIGNAL) < 0 || recv(fd, &pid, sizeof pid, 0) != (ssize_t)sizeof pid)
+        pid = 0;
+    close(fd);
     return pid;
 }
 
 int program_start(pid_t *pid, const char *name, const char *const *arguments, int input, int output, struct error *err)
 {
-    *pid = ask_launcher(name, arguments, input, output);
-    return *pid > 0 ? 0 : spawn_beside(pid, name, arguments, -1, input, output, err);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC), directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const int files[FILES] = {directory, input < 0 ? null : input, output < 0 ? null : output};
+    int result = 0;
+
+    *pid = ask_launcher(name, arguments, files);
+    if (*pid <= 0)
+        result = spawn_beside(pid, name, arguments, files, err);
+    if (directory >= 0)
+        close(directory);
+    if (null >= 0)
+        close(null);
+    return result;
 }
 
 bool program_is_running(pid_t *pid)
@@ -253,69 +256,57 @@ bool program_is_child(pid_t pid)
 
 /* ---- the launcher ------------------------------------------------------------------------------------------------ */
 
-/* How many descriptors came along; each is open and to be closed. -1: the request is not of this release. */
-static int receive_request(int fd, struct launch_request *request, int files[FILES_MOST + 1])
+/* Whether the request is of this release. In any case, those of `files` that came along are open, and to be closed. */
+static bool receive_request(int fd, struct launch_request *request, int files[FILES + 1])
 {
     struct launch_message message;
     struct msghdr *header = describe_message(&message, request);
     ssize_t got = recvmsg(fd, header, MSG_CMSG_CLOEXEC);
     struct cmsghdr *control = got < 0 ? NULL : CMSG_FIRSTHDR(header);
-    int count = 0;
 
-    if (control && control->cmsg_type == SCM_RIGHTS) {
-        count = (int)((control->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        memcpy(files, CMSG_DATA(control), (size_t)count * sizeof(int));
-    }
-    if (got == (ssize_t)sizeof *request && strcmp(request->release, PACKAGE_VERSION) == 0 &&
-        count == 1 + request->has_input + request->has_output && request->arguments >= 0 &&
-        request->arguments <= MOST_ARGUMENTS && request->text[sizeof request->text - 1] == '\0')
-        return count;
-    while (count > 0)
-        close(files[--count]);
-    return -1;
+    if (control && control->cmsg_type == SCM_RIGHTS)
+        memcpy(files, CMSG_DATA(control), control->cmsg_len - CMSG_LEN(0));
+    return got == (ssize_t)sizeof *request && strcmp(request->release, PACKAGE_VERSION) == 0 && files[OUTPUT] >= 0 &&
+           memcmp(request->text + sizeof request->text - 2, "\0", 2) == 0;
 }
 
-static bool is_served(const char *name)
+static bool is_served(const struct launch_request *request)
 {
-    return strcmp(name, "muster-ckptd") == 0 || strcmp(name, "muster-report") == 0;
+    return (strcmp(request->text, "muster-ckptd") == 0 || strcmp(request->text, "muster-report") == 0) &&
+           request->mounts > 0 && request->mounts == find_namespace(MOUNTS) && request->processes > 0 &&
+           request->processes == find_namespace(PROCESSES);
 }
 
-/* The process, or 0. A caller that waits no longer has started the program itself. */
-static pid_t start_for(int fd, const struct launch_request *request, const int files[FILES_MOST + 1])
+/* The process, or 0. */
+static pid_t start_for(const struct launch_request *request, const int files[FILES])
 {
-    const char *arguments[MOST_ARGUMENTS + 1] = {0}, *at = request->text, *end = at + sizeof request->text;
-    struct launch_request own;
-    struct pollfd caller = {.fd = fd, .events = POLLRDHUP};
-    pid_t pid = 0;
+    const char *words[MOST_ARGUMENTS + 2] = {0}, *at = request->text;
+    pid_t pid;
 
-    read_namespaces(&own);
-    if (!own.mounts[0] || strcmp(request->mounts, own.mounts) != 0 || strcmp(request->processes, own.processes) != 0 ||
-        !is_served(request->text) || poll(&caller, 1, 0) != 0)
-        return 0;
-    for (int i = 0; i < request->arguments; i++) {
+    for (int i = 0; i <= MOST_ARGUMENTS && *at; i++) {
+        words[i] = at;
         at += strlen(at) + 1;
-        if (at >= end)
-            return 0;
-        arguments[i] = at;
     }
     umask(request->umask & 0777);
-    spawn_beside(&pid, request->text, arguments, files[0], request->has_input ? files[1] : -1,
-                 request->has_output ? files[1 + request->has_input] : -1, NULL);
+    spawn_beside(&pid, words[0], words + 1, files, NULL);
     return pid;
 }
 
 static void serve_request(int fd)
 {
+    struct pollfd caller = {.fd = fd, .events = POLLRDHUP};
     struct launch_request request;
-    int files[FILES_MOST + 1], count;
+    int files[FILES + 1] = {-1, -1, -1, -1};
     pid_t pid = 0;
 
     limit_waits(fd);
-    count = is_user(fd, false) && send(fd, "", 1, MSG_NOSIGNAL) == 1 ? receive_request(fd, &request, files) : -1;
-    if (count >= 0)
-        pid = start_for(fd, &request, files);
-    while (count > 0)
-        close(files[--count]);
+    /* A caller that waits no longer has started the program itself. */
+    if (is_user(fd, false) && send(fd, "", 1, MSG_NOSIGNAL) == 1 && receive_request(fd, &request, files) &&
+        is_served(&request) && poll(&caller, 1, 0) == 0)
+        pid = start_for(&request, files);
+    for (int i = 0; i <= FILES; i++)
+        if (files[i] >= 0)
+            close(files[i]);
     send(fd, &pid, sizeof pid, MSG_NOSIGNAL);
 }
 

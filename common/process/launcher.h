@@ -30,8 +30,9 @@ int program_spawn(pid_t *pid, const char *const *words, int input, int output, s
 
 /*
  * The same for a program of muster, such as "muster-ckptd": by the launcher, if there is one of this release that sees
- * the same files; else the one beside this program, or in PATH. It runs in this working directory. `arguments`: after its name, at most 8. The process may
- * not be a child of this one. It finds out that its caller has ended by the end of file of its input.
+ * the same files; else the one beside this program, or in PATH. It runs in this working directory. `arguments`: after
+ * its name, at most 8. The process may not be a child of this one. It finds out that its caller has ended by the end of
+ * file of its input.
  */
 int program_start(pid_t *pid, const char *name, const char *const *arguments, int input, int output, struct error *err);
 
