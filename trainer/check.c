@@ -1,15 +1,13 @@
-/* check.c - muster-train --check: what the first seconds of a run would refuse, as far as this node sees it. */
+/* check.c - muster-train --check: refuses what the first seconds of a run would refuse, as far as this node sees it. */
 #include <errno.h>
 #include <libgen.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ckpt/models/units.h"
-#include "common/clock.h"
 #include "common/job_data.h"
 #include "trainer/data/blend.h"
 #include "trainer/run.h"
@@ -17,9 +15,9 @@
 
 enum { LOOK_SECONDS = 5, SAMPLES = 16 };
 
-/* ---- the looks: CODE_IO is what this node cannot see, any other code contradicts the job ---- */
+/* ---- the looks: CODE_IO means that this node cannot see something; any other code, that the job is wrong ---- */
 
-/* On this node a data set may be missing, as on a login node; engine_open_sets would take it for a wrong prefix. */
+/* A data set may be missing on this node, such as a login node: CODE_IO, which engine_open_sets does not return then. */
 static int find_sets(const char *key, const char *value, struct error *err)
 {
     struct job_data data;
@@ -44,18 +42,12 @@ static int look_at_data(struct run *run, struct error *err)
     int result;
 
     if (find_sets("data.train", job->data.train, err) < 0 || find_sets("data.valid", job->data.valid, err) < 0 ||
-        engine_open_sets(run->engine, err) < 0)
+        engine_open_sets(run->engine, err) < 0 || run_tokenizer_check(run, err) < 0)
         return -1;
     batch = batch_create(&job->model, job->data.reset == RESET_DOCUMENT, count, err);
     result = batch ? batch_read(batch, run->engine->train, 0, count, err) : -1;
     batch_destroy(batch);
     return result;
-}
-
-/* look_at_data has reported what cannot be opened. */
-static int look_at_tokenizer(struct run *run, struct error *err)
-{
-    return engine_open_sets(run->engine, err) < 0 ? 0 : run_tokenizer_check(run, err);
 }
 
 static int look_at_checkpoint(struct run *run, struct error *err)
@@ -73,7 +65,7 @@ static int look_at_checkpoint(struct run *run, struct error *err)
     return e->world ? run_restore(run, err) : -1;
 }
 
-/* Metrics are made in a directory that exists, checkpoint.dir in the first one above it that does. */
+/* A run makes its file of metrics in a directory that exists. It makes checkpoint.dir with all directories above it. */
 static int look_at_paths(struct run *run, struct error *err)
 {
     const char *metrics = run->job->report.metrics;
@@ -82,7 +74,7 @@ static int look_at_paths(struct run *run, struct error *err)
     snprintf(above, sizeof above, "%s", run->job->checkpoint.dir);
     while (above[0] && access(above, F_OK) < 0 && errno == ENOENT)
         snprintf(above, sizeof above, "%s", dirname(strcpy(dir, above)));
-    strcat(above, above[0] ? "/" : ""); /* so that a file is none */
+    strcat(above, above[0] ? "/" : ""); /* with a slash, a file is no directory */
     if (above[0] && access(above, W_OK | X_OK) < 0)
         return error_errno(err, CODE_IO, "checkpoint.dir: cannot write to %s", above);
     snprintf(above, sizeof above, "%s/", metrics[0] ? dirname(strcpy(dir, metrics)) : "");
@@ -91,7 +83,7 @@ static int look_at_paths(struct run *run, struct error *err)
     return 0;
 }
 
-/* ---- in a child process, which may wait for a file system for ever ---- */
+/* ---- each look is in a child process, which may wait for a file system for ever ---- */
 
 static void answer_look(int (*look)(struct run *, struct error *), const struct job *job, int to)
 {
@@ -119,14 +111,12 @@ static void take_look(int (*look)(struct run *, struct error *), const char *at,
     if (child == 0)
         answer_look(look, job, ends[1]);
     close(ends[1]);
-    if (child > 0 && poll(&(struct pollfd){.fd = ends[0], .events = POLLIN}, 1, LOOK_SECONDS * 1000) > 0 &&
+    if (poll(&(struct pollfd){.fd = ends[0], .events = POLLIN}, 1, LOOK_SECONDS * 1000) > 0 &&
         read(ends[0], err, sizeof *err) != (ssize_t)sizeof *err)
         error_set(err, CODE_INTERNAL, "%s: the look ended without an answer", at);
     close(ends[0]);
     if (child > 0)
-        kill(child, SIGKILL);
-    for (int i = 0; i < 100 && child > 0 && waitpid(child, NULL, WNOHANG) == 0; i++)
-        clock_sleep(0.01); /* one that a file system holds ends when that answers */
+        kill(child, SIGKILL); /* one that waits for a file system ends when that answers */
 }
 
 static int look_at_kill_file(struct run *run, struct error *err)
@@ -142,7 +132,6 @@ int check_job_files(const struct job *job, struct error *err)
         int (*look)(struct run *, struct error *);
     } looks[] = {
         {"report.kill_file", look_at_kill_file},
-        {"data.tokenizer", look_at_tokenizer},
         {"data.train and data.valid", look_at_data},
         {"checkpoint.dir and checkpoint.load", look_at_checkpoint},
         {"checkpoint.dir and report.metrics", look_at_paths},
@@ -157,14 +146,13 @@ int check_job_files(const struct job *job, struct error *err)
             paths[i][0] = '\0';
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         take_look(looks[i].look, looks[i].at, &here, err);
-        if (err->code == CODE_IO)
+        if (err->code == CODE_IO) {
             fprintf(stderr, "muster-train: warning: this node cannot check all: %s\n", err->text);
-        else if (err->code != CODE_OK)
-            break;
+        } else if (err->code != CODE_OK) {
+            if (err->code == CODE_DATA) /* job and data, or checkpoint, do not fit each other */
+                err->code = CODE_CONFIG;
+            return -1;
+        }
     }
-    if (err->code == CODE_OK || err->code == CODE_IO)
-        return 0;
-    if (err->code == CODE_DATA) /* job and data, or checkpoint, do not fit each other */
-        err->code = CODE_CONFIG;
-    return -1;
+    return 0;
 }

@@ -45,14 +45,14 @@
 
 struct claim_watch {
     const char *dir;
-    struct ckpt_claim claim; /* its number is 0 until the directory is claimed */
-    bool lost, warned;
+    struct ckpt_claim claim; /* number 0: it is not known yet who owns the directory */
+    bool claimed, lost, warned;
     struct error why; /* how it was lost */
     /* while it claims: */
     double first_heartbeat; /* the owner's, at the first look */
-    bool taking;            /* the owner is dead, or there is none */
     char took_over[512];    /* from whom, for the log; "": it had been released */
     double asked_at, say_at;
+    bool named; /* the log has the owner for whose end it waits */
     /* the keeper (enum claim_command in ckpt/ckpt.h) */
     pid_t keeper;   /* 0: none */
     int channel;    /* the socket */
@@ -154,8 +154,6 @@ static enum verdict judge_owner(const struct claim_watch *watch, const struct ck
     return waited < SILENT_SECONDS ? OWNER_DYING : OWNER_DEAD;
 }
 
-/* ---- claiming ---------------------------------------------------------------------------------------------------- */
-
 /* The first key that differs: "; optimizer.lr = 0.001 there, optimizer.lr = 0.002 here". All runs list the same keys. */
 static void describe_difference(char *text, size_t size, const struct ckpt_claim *owner, const struct ckpt_claim *own)
 {
@@ -216,7 +214,7 @@ static int start_keeper(struct claim_watch *watch, struct error *err)
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     if (result < 0)
         end_keeper(watch);
-    else if (watch->claim.number > 0 && !watch->taking)
+    else if (watch->claimed)
         command_keeper(watch, CLAIM_KEEP);
     return result;
 }
@@ -278,7 +276,6 @@ static void prepare_to_take(struct claim_watch *watch, const struct ckpt_claim *
 
     claim->number = owner->number + 1;
     claim->accepts = inherits ? owner->accepts : claim->number;
-    watch->taking = true;
     watch->took_over[0] = '\0';
     if (owner->number == 0 || owner->released > 0)
         return;
@@ -288,7 +285,7 @@ static void prepare_to_take(struct claim_watch *watch, const struct ckpt_claim *
              fmax(0, clock_realtime() - owner->heartbeat));
 }
 
-/* 0; 1: it may be dying, look again; -1 if it is alive. `waited`: seconds so far. */
+/* 1: it is dead, and its directory can be taken; or it may be dying: look again. -1 if it is alive. */
 static int judge_answer(struct run *run, const struct claim_message *answer, double waited, struct error *err)
 {
     struct claim_watch *watch = run->claim;
@@ -304,12 +301,12 @@ static int judge_answer(struct run *run, const struct claim_message *answer, dou
         return refuse_start(run, who, owner, err);
     if (verdict == OWNER_DEAD) {
         prepare_to_take(watch, owner);
-        return 0;
+        return 1;
     }
-    if (watch->say_at == SAY_SECONDS)
+    if (!watch->named)
         run_log(run, "waiting for %s to leave %s, or to refresh its heartbeat, which is %.0f s old by this clock", who,
                 watch->dir, clock_realtime() - owner->heartbeat);
-    watch->say_at = INFINITY;
+    watch->named = true;
     clock_sleep(POLL_SECONDS);
     return 1;
 }
@@ -326,33 +323,35 @@ static void report_wait(const struct run *run)
     run_log(run, "waiting for checkpoint.dir = \"%s\", which has not answered for %.0f s", watch->dir, waited);
 }
 
-/* Rank 0: 0: claimed; 1: the directory does not answer, its owner may be dying, or another run was faster: try again;
- * -1. `waited`: seconds so far. */
+/* On rank 0. 0: claimed. 1: try again, since the directory does not answer, its owner is dead or may be dying, or another
+ * run was faster. -1. `waited`: seconds so far. */
 static int try_claim(struct run *run, double waited, struct error *err)
 {
     struct claim_watch *watch = run->claim;
-    struct claim_message answer = {0};
-    int result;
+    struct ckpt_claim own = watch->claim;
+    struct claim_message answer;
+    int result = ask_keeper(run, own.number > 0 ? CLAIM_TAKE : CLAIM_READ, POLL_SECONDS, &answer, err);
 
-    do {
-        ckpt_claim_clear(&answer.claim);
-        result = ask_keeper(run, watch->taking ? CLAIM_TAKE : CLAIM_READ, POLL_SECONDS, &answer, err);
-        if (result == 0)
-            report_wait(run);
-        if (result <= 0)
-            return result < 0 ? -1 : 1;
-        if (answer.result < 0)
-            *err = answer.error;
-        result = answer.result < 0 ? -1 : answer.command == CLAIM_READ ? judge_answer(run, &answer, waited, err) : 2;
-    } while (result == 0);
-    if (result == 2) {
-        watch->claim.number = answer.result > 0 ? answer.claim.number : 0;
-        watch->taking = false;
-        result = answer.result > 0 ? 0 : 1;
+    if (result == 0)
+        report_wait(run);
+    if (result <= 0)
+        return result < 0 ? -1 : 1;
+    if (answer.result < 0) {
+        *err = answer.error;
+        result = -1;
+    } else if (answer.command == CLAIM_READ) {
+        result = judge_answer(run, &answer, waited, err);
+    } else if (answer.result > 0) {
+        watch->claim = answer.claim; /* with the number and the time that the keeper has chosen */
+        answer.claim = own;
+        watch->claimed = true;
+        result = 0;
+        if (watch->took_over[0])
+            run_log(run, "took over %s from %s", watch->dir, watch->took_over);
+    } else {
+        watch->claim.number = 0;
     }
     ckpt_claim_clear(&answer.claim);
-    if (result == 0 && watch->took_over[0])
-        run_log(run, "took over %s from %s", watch->dir, watch->took_over);
     return result;
 }
 
@@ -413,13 +412,21 @@ bool run_claim_is_lost(struct run *run)
     return watch->lost;
 }
 
-int run_claim_check(struct run *run, struct error *err)
+/* Has the keeper do something, if it is idle, and waits for that. */
+static void tell_keeper(struct run *run, enum claim_command command, double seconds)
 {
+    struct claim_watch *watch = run->claim;
     struct claim_message answer;
 
-    if (run->claim && !run_claim_is_lost(run) && run->claim->keeper > 0 && !run->claim->asked &&
-        ask_keeper(run, CLAIM_LOOK, LOOK_SECONDS, &answer, NULL) > 0)
+    if (!run_claim_is_lost(run) && watch->keeper > 0 && !watch->asked &&
+        ask_keeper(run, command, seconds, &answer, NULL) > 0)
         ckpt_claim_clear(&answer.claim);
+}
+
+int run_claim_check(struct run *run, struct error *err)
+{
+    if (run->claim)
+        tell_keeper(run, CLAIM_LOOK, LOOK_SECONDS);
     if (!run_claim_is_lost(run))
         return 0;
     *err = run->claim->why;
@@ -429,13 +436,11 @@ int run_claim_check(struct run *run, struct error *err)
 void run_claim_stop(struct run *run, bool release)
 {
     struct claim_watch *watch = run->claim;
-    struct claim_message answer;
 
     if (!watch)
         return;
-    if (release && watch->claim.number > 0 && !watch->taking && !run_claim_is_lost(run) && watch->keeper > 0 &&
-        !watch->asked && ask_keeper(run, CLAIM_RELEASE, END_SECONDS, &answer, NULL) > 0)
-        ckpt_claim_clear(&answer.claim);
+    if (release && watch->claimed)
+        tell_keeper(run, CLAIM_RELEASE, END_SECONDS);
     if (watch->keeper > 0)
         end_keeper(watch);
     ckpt_claim_clear(&watch->claim);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -43,6 +42,7 @@ static int predict_bytes(const struct run *run, float *mib, struct error *err)
 {
     struct device *dev = choose_device(run->job->device, err);
     struct device_traits device = {.threads = 1};
+    uint64_t held = memory_own() + memory_shared() + PROCESS_GROWTH;
     struct footprint bytes;
     struct mesh mesh;
 
@@ -53,9 +53,7 @@ static int predict_bytes(const struct run *run, float *mib, struct error *err)
     if (mesh_fit(&mesh, comm_size(run->world), run->job->parallel.tp, run->job->parallel.pp, err) < 0 ||
         rank_config_footprint(run->job, &mesh, comm_rank(run->world), &device, &bytes, err) < 0)
         return -1;
-    *mib =
-        (float)((double)(footprint_of_host(&bytes, device.is_host) + memory_own() + memory_shared() + PROCESS_GROWTH) /
-                MIB);
+    *mib = (float)((double)(footprint_of_host(&bytes, device.is_host) + held) / MIB);
     return 0;
 }
 
@@ -229,7 +227,7 @@ static void describe_attention(const struct run *run)
                 e->job->attention == ATTENTION_CUDNN ? "; cuDNN has none for this job (muster.cfg(5))" : "");
 }
 
-/* A short job file may well lack the keys that keep anything of the run. */
+/* A run without these keys trains, and leaves nothing. */
 static void describe_unkept(const struct run *run)
 {
     bool weights = !run->job->checkpoint.dir[0], metrics = !run->job->report.metrics[0];
@@ -311,7 +309,7 @@ static void log_changed_job(struct run *run)
         run_log(run, "the learning rate of step %ld is %.3E, and would have been %.3E", next, now, before);
 }
 
-/* A run of its own that trains nothing would only copy the checkpoint. */
+/* A run that starts from checkpoint.load and trains nothing would only copy that checkpoint. */
 static int fail_trained(const struct run *run, const char *load, struct error *err)
 {
     uint64_t step = run->engine->step;
@@ -370,17 +368,12 @@ int run_restore(struct run *run, struct error *err)
     return 0;
 }
 
-/* A ramp-up that is over, or whose next size suffices, does not limit the ranks. */
+/* Only the batch sizes from this step on limit the number of ranks: a ramp-up may be over. */
 static int check_next_batch(const struct run *run, struct error *err)
 {
     int next = batch_size_at(run->job, run->engine->consumed_samples);
 
     return rank_config_check_batch(run->job, &run->engine->config.mesh, next, err);
-}
-
-static int open_metrics(struct run *run, struct error *err)
-{
-    return comm_agree(run->world, run_metrics_start(run, err), err);
 }
 
 /* A validation that the metrics lack was interrupted. Without metrics nothing shows that it was done. */
@@ -476,7 +469,7 @@ int run_start(struct run *run, struct error *err)
     if (run_tokenizer_start(run, run->job->checkpoint.dir, true, err) < 0 || compare_threads(run, err) < 0 ||
         !(run->saver = saver_create(run, err)) || run_restore(run, err) < 0 || check_next_batch(run, err) < 0 ||
         saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 ||
-        open_metrics(run, err) < 0 || find_validation(run, err) < 0)
+        comm_agree(run->world, run_metrics_start(run, err), err) < 0 || find_validation(run, err) < 0)
         return -1;
     recorder_phase(NULL);
     return 0;
