@@ -156,8 +156,8 @@ struct job {
  */
 int job_load(struct job *job, const char *path, char *const *set, int nset, struct error *err);
 
-/* The same for text in memory, such as the job file in a checkpoint, whose paths may be any; errors name the file
- * `name`. */
+/* The same for text in memory, such as the job file in a checkpoint; errors name the file `name`. Its paths are not
+ * checked. */
 int job_parse(struct job *job, const char *text, const char *name, char *const *set, int nset, struct error *err);
 
 void job_destroy(struct job *job); /* does nothing to zeros, and when *job could not be read */

@@ -20,7 +20,7 @@ enum job_key_type {
     JOB_KEY_CHOICE, /* an enum: the string's index among `choices` */
 };
 
-/* What a string is: no path; a path (or data sets, each with one); or a path that may hold patterns (job_expand_paths). */
+/* Whether a string is a path (or data sets, which have paths), and may hold patterns (job_expand_paths). */
 enum job_key_files { JOB_FILES_NONE, JOB_FILES_PLAIN, JOB_FILES_PATTERNS };
 
 /* A row of the table: the parser, the defaults, the ranges, the messages and the man page's test all read it. */
@@ -60,7 +60,7 @@ struct job_origin {
 struct job_reader {
     struct job *job;
     const char *name; /* of the file, for errors */
-    bool stored;      /* the text of an earlier run: its paths may be any */
+    bool stored;      /* the text of an earlier run: its paths are not checked */
     struct job_origin origin[JOB_KEY_MAX];
     struct error *err;
 };

@@ -17,7 +17,7 @@ enum { LOOK_SECONDS = 5, SAMPLES = 16 };
 
 /* ---- the looks: CODE_IO means that this node cannot see something; any other code, that the job is wrong ---- */
 
-/* A data set may be missing on this node, such as a login node: CODE_IO, which engine_open_sets does not return then. */
+/* A data set may be missing on a login node: CODE_IO, where engine_open_sets would call its prefix wrong. */
 static int find_sets(const char *key, const char *value, struct error *err)
 {
     struct job_data data;

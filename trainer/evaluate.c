@@ -61,7 +61,7 @@ static void show_progress(const struct run *run, long batch, long batches, const
     if (!run->leader || !terminal.live)
         return;
     if (batch < batches)
-        progress_line(line, terminal.columns > 20 ? terminal.columns - 1 : 79, &terminal, &step, batches,
+        progress_line(line, terminal.columns - 1, &terminal, &step, batches,
                       seconds / (double)batch * (double)(batches - batch));
     fprintf(stderr, "\r\033[K%s", line);
 }

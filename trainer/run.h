@@ -1,7 +1,7 @@
 /*
  * run.h - the state of a run, shared by train.c, evaluate.c and their helpers: run_start.c, everything before the first
- * step; run_claim.c, the claim on checkpoint.dir; run_metrics.c, the metrics; run_watch.c, the watchdog and stragglers; run_tokenizer.c, the
- * tokenizer of the data; and run_log.c, the output. Private to these files.
+ * step; run_claim.c, the claim on checkpoint.dir; run_metrics.c, the metrics; run_watch.c, the watchdog and stragglers;
+ * run_tokenizer.c, the tokenizer of the data; and run_log.c, the output. Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H

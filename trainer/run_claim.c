@@ -323,8 +323,8 @@ static void report_wait(const struct run *run)
     run_log(run, "waiting for checkpoint.dir = \"%s\", which has not answered for %.0f s", watch->dir, waited);
 }
 
-/* On rank 0. 0: claimed. 1: try again, since the directory does not answer, its owner is dead or may be dying, or another
- * run was faster. -1. `waited`: seconds so far. */
+/* On rank 0. 0: claimed. 1: try again, since the directory does not answer, its owner is dead or may be dying, or
+ * another run was faster. `waited`: seconds so far. */
 static int try_claim(struct run *run, double waited, struct error *err)
 {
     struct claim_watch *watch = run->claim;

@@ -36,8 +36,8 @@ void *run_gather(const struct run *run, const void *own, size_t count, const cha
 
 #define MIB 0x1p20
 
-/* The memory of its host that this rank will hold, in MiB: its buffers, what its process holds already, and what libraries
- * add in the first steps. */
+/* The host memory that this rank will hold, in MiB: its buffers, what its process holds now, and what libraries add in
+ * the first steps. */
 static int predict_bytes(const struct run *run, float *mib, struct error *err)
 {
     struct device *dev = choose_device(run->job->device, err);

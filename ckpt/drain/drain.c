@@ -385,8 +385,8 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
     }
 }
 
-/* The time of an epilog is over: kills the muster-ckptd of a run that has ended. Nothing of Slurm's would, if the plugin's
- * launcher started it, and the node goes to the next job. */
+/* When an epilog's time is over: kills the muster-ckptd of a run that has ended. Slurm does not end one that the
+ * plugin's launcher has started, and the node goes to the next job. */
 static void end_leftover(const struct drainer *drainer)
 {
     struct status *status = calloc(1, sizeof *status);

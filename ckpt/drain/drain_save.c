@@ -188,7 +188,7 @@ static void end_drain(struct drain_turn *turn, enum ckpt_save_state state, const
         memmove(ended, ended + 1, --drainer->ended * sizeof *ended);
     ended[drainer->ended++] = *status;
     drainer_write_status(drainer, true);
-    /* Of one that is dropped, the run logs a line for all nodes. */
+    /* The run logs a dropped save, in one line for all nodes. */
     drain_log(turn, state == CKPT_FAILED && !turn->save->dropped, "%s%s%s", status_state_name(state),
               *reason ? ": " : "", reason);
     remove_save(turn);

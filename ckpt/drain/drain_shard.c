@@ -148,7 +148,7 @@ static int map_block(const struct drain_turn *turn, void *block, size_t bytes, s
     return 0;
 }
 
-/* The data, a block at a time, from the stage's memory; without what an earlier drainer has copied. */
+/* Copies the data from the stage's memory, a block at a time, without the blocks that an earlier drainer has copied. */
 static int copy_blocks(struct drain_turn *turn, const struct manifest_shard *shard, unsigned char *data,
                        struct block_writer *writer, struct error *err)
 {

@@ -13,6 +13,7 @@
 #include "ckpt/stage/stage_dir.h"
 #include "ckpt/write/attempt.h"
 #include "common/clock.h"
+#include "common/text.h"
 
 #define POLL_SECONDS  0.02
 #define REMOVAL_TRIES 500
@@ -275,17 +276,14 @@ int ckpt_stage_drainer(struct ckpt_stage *stage)
 
 void ckpt_stage_kill_drainer(const char *dir, int pid)
 {
-    char path[64], words[8192];
-    size_t length;
-    FILE *file;
+    char path[64], *words;
+    size_t length = 0;
 
     snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    file = pid > 0 ? fopen(path, "re") : NULL;
-    length = file ? fread(words, 1, sizeof words, file) : 0;
-    if (memmem(words, length, "muster-ckptd", 12) && memmem(words, length, dir, strlen(dir)))
+    words = pid > 0 ? text_read_file(path, 8192, &length, NULL) : NULL;
+    if (words && memmem(words, length, "muster-ckptd", 12) && memmem(words, length, dir, strlen(dir)))
         kill(pid, SIGKILL);
-    if (file)
-        fclose(file);
+    free(words);
 }
 
 bool ckpt_stage_is_empty(struct ckpt_stage *stage)

@@ -41,13 +41,12 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
     if (stage->fd >= 0 && fstat(stage->fd, &info) == 0 && info.st_uid == geteuid() && (info.st_mode & 07777) == 0700)
         return 0;
     errno = saved;
-    if (lstat(path, &info) == 0 && info.st_uid != geteuid()) /* whoever guesses the name can make it in a public root */
-        error_set(
-            err, CODE_IO,
-            "%s: belongs to user %u; it must be this user's, with mode 0700: others could change the staged state",
-            path, (unsigned)info.st_uid);
-    else if (stage->fd >= 0)
-        error_set(err, CODE_IO, "%s: is not a directory with mode 0700: others could change the staged state", path);
+    /* In a public root, another user who guesses the name can make it. */
+    if (lstat(path, &info) == 0 && (stage->fd >= 0 || info.st_uid != geteuid()))
+        error_set(err, CODE_IO,
+                  "%s: belongs to user %u; it must be this user's directory with mode 0700: others could change the "
+                  "staged state",
+                  path, (unsigned)info.st_uid);
     else
         error_errno(err, CODE_IO, "%s", path);
     directory_close(stage);

@@ -143,7 +143,7 @@ static void find_slots(struct shard_slots *slots, const struct ckpt_stage *stage
         strcpy(slots->unused, name);
 }
 
-/* Of room, what is left when the node's ranks hold all that they will hold. */
+/* The part of `room` that stays free when each rank of the node holds all the memory that it needs. */
 static uint64_t beside_ranks(const struct ckpt_stage_config *config, uint64_t room)
 {
     uint64_t own = memory_own(), more = config->process > own ? config->process - own : 0;

@@ -23,12 +23,10 @@ static const char help[] =
     "      --once         end when nothing is left, also if the stage is not closed\n"
     "      --seconds=N    end after N seconds, even if something is left\n"
     "      --cap=MIB      write at most so many MiB/s\n"
-    "      --child        drain for the run at the other end of the input: ignore the signals that end a job; when "
-    "the\n"
-    "                     run has ended, go on as with --once --idle=0\n"
-    "      --claim        claim a checkpoint directory, given in place of STAGE, for the run at the other end of the "
-    "input\n"
-    "      --serve        start such processes outside a step of Slurm, for which the plugin starts this one\n"
+    "      --child        drain for the run at the other end of the input: ignore signals; when that run has ended,\n"
+    "                     go on as with --once --idle=0\n"
+    "      --claim        claim a checkpoint directory, given in place of STAGE, for the run at the other end\n"
+    "      --serve        start such processes outside a step of Slurm; the plugin starts this one\n"
     "      --partner      also drain copies of other nodes' shards\n"
     "      --idle=N       do not wait for other nodes' shards when nothing moves for N seconds (300); 0: try once\n"
     "      --reclaim=AGE  of a job that has ended: end at once with 0 if a process uses STAGE; remove saves that "
@@ -55,8 +53,8 @@ static void on_signal(int number)
     stop = 1;
 }
 
-/* With --child, in a step of Slurm: closes the output so long after the run has ended. Slurm waits for that when a step
- * ends. */
+/* With --child in a step of Slurm: from the end of the run until the output is closed, for which Slurm waits when the
+ * step ends. */
 #define OUTPUT_SECONDS 2
 
 static void on_run_ended(int number)
@@ -128,8 +126,10 @@ static void close_output_later(void)
 #define LOOK_MS      2000 /* between looks for a newer claim */
 #define BEAT_SECONDS 10.0 /* between heartbeats */
 
-/* What another job has left complete is committed first: afterwards it could not be. Where there was no owner, only one
- * run gets the number 1, and goes on to that of the time. */
+/*
+ * First commits a complete save of another job: once the directory is claimed, that save is not accepted any more. If
+ * there was no owner, several runs may try to take number 1. The one that gets it then takes the time as its number.
+ */
 static int take_directory(const char *dir, struct ckpt_claim *claim, struct error *err)
 {
     bool others = claim->number > 1 && claim->accepts == claim->number;
@@ -145,7 +145,7 @@ static int take_directory(const char *dir, struct ckpt_claim *claim, struct erro
     return ckpt_claim_take(dir, claim, err);
 }
 
-/* A claim that has not been read yet cannot be written. */
+/* Does nothing before CLAIM_TAKE or CLAIM_KEEP. */
 static int write_heartbeat(const char *dir, struct ckpt_claim *claim, bool release, struct error *err)
 {
     claim->heartbeat = clock_realtime();
@@ -153,7 +153,7 @@ static int write_heartbeat(const char *dir, struct ckpt_claim *claim, bool relea
     return claim->accepts > 0 ? ckpt_claim_refresh(dir, claim, err) : 0;
 }
 
-/* The answer is *m, too. */
+/* *m is the command, and becomes its answer. */
 static void do_command(const char *dir, struct ckpt_claim *kept, struct claim_message *m)
 {
     m->result = 0;
@@ -169,7 +169,7 @@ static void do_command(const char *dir, struct ckpt_claim *kept, struct claim_me
     }
 }
 
-/* The claim is this run's from now on; or not any more, as it was released or is lost. */
+/* After a command: keeps the claim that the run has from now on; drops one that was released or is lost. */
 static void change_kept(struct ckpt_claim *kept, struct claim_message *m)
 {
     if (m->command == CLAIM_KEEP || (m->command == CLAIM_TAKE && m->result > 0)) {
@@ -199,7 +199,7 @@ static int keep_claim(const char *dir)
             m.result = write_heartbeat(dir, &kept, false, &m.error);
             beat = clock_monotonic() + BEAT_SECONDS;
         }
-        if (told || m.result != 0) /* what nobody asked for: the claim is lost, or cannot be kept at present */
+        if (told || m.result != 0) /* unasked: the claim is lost, or cannot be refreshed at present */
             claim_message_send(STDIN_FILENO, &m);
         change_kept(&kept, &m);
         ckpt_claim_clear(&m.claim);

@@ -160,9 +160,9 @@ static void trash_stale(const struct directory *directory)
 }
 
 /*
- * Whether steps[i] stays for good: it is the oldest of its interval of keep_every steps, and whole if younger ones that
- * may be removed are there to take its place. So one that is alone is never opened, and *kept, the interval that has one
- * that stays, spares the opening of the others. To be called from the oldest step on.
+ * Whether steps[i] stays for good. In each interval of keep_every steps, the oldest checkpoint that is whole stays. One
+ * that is the last of its interval stays without being opened. Call this from the oldest step to the newest. *kept: the
+ * last interval of which a checkpoint stays.
  */
 static bool is_milestone(const char *dir, const uint64_t *steps, size_t i, size_t first, uint64_t keep_every,
                          uint64_t *kept)
@@ -176,7 +176,7 @@ static bool is_milestone(const char *dir, const uint64_t *steps, size_t i, size_
         whole = is_whole(dir, steps[i], NULL);
     if (whole > 0)
         *kept = interval;
-    return whole != 0; /* unknown: stays too, as long as that cannot be found out */
+    return whole != 0; /* one that cannot be read at present stays too */
 }
 
 /* Removes those of steps[first] and older ones that do not stay. */

@@ -23,8 +23,8 @@
 #include "srun-plugin/spank/as_user.h"
 
 enum {
-    STAGES_MOST = 64,   /* of the job that ends, which has one on a node, or a few; and as many of each user's others */
-    OTHERS_SECONDS = 2, /* at most, for all that earlier jobs left: whoever left it, the node's next job waits */
+    STAGES_MOST = 64,   /* of the job that ends, which has one on a node, or a few; and of each user's earlier jobs */
+    OTHERS_SECONDS = 2, /* at most, for the stages of all earlier jobs: the node's next job waits for these */
     LEAST_MS = 500,     /* for a stage to be begun */
     SPARE_SECONDS = 5,  /* at most, for muster-ckptd to end by itself, and again to be killed */
     LOOK_MS = 20,
@@ -208,7 +208,7 @@ static bool read_name(const char *name, struct stage *stage)
            name[strspn(name, letters)] == '\0';
 }
 
-/* Evenly mixed, and different for each job: who comes first changes from epilog to epilog. */
+/* Differs from job to job: so another user's stage comes first in another epilog. */
 static uint32_t draw_lot(uint32_t of, uint32_t job)
 {
     uint64_t mixed = ((uint64_t)of << 32 | job) * 0x9e3779b97f4a7c15;
@@ -238,8 +238,8 @@ static bool is_stage(const struct epilog *epilog, DIR *directory, const char *ro
 
 struct stages {
     struct stage *stage;
-    size_t count, own; /* the job's own come first */
-    size_t left;       /* not looked at */
+    size_t count, own; /* own: of the job that ends; they come first */
+    size_t left;       /* stages that are not looked at */
 };
 
 /* Bounds the memory that a user's directories cost root. */
@@ -287,8 +287,8 @@ static int compare_order(const void *a, const void *b)
 }
 
 /*
- * The job's own stages: theirs are the newest saves. Then one of each user in turn, so that nobody's directories keep
- * another's stage from its turn; then the second of each, and so on. Who comes first, and which of a user's stages, is
+ * The job's own stages come first: they have the newest saves. Then comes one stage of each user, then a second one of
+ * each, and so on: no user's directories delay another's first stage. The order of users, and of each user's stages, is
  * drawn by lot.
  */
 static void order_stages(struct stages *found, uint32_t job)
@@ -331,8 +331,8 @@ static void log_result(const struct epilog_pass *run, const struct stage *stage,
         log_line(run, "%s: drained after job %" PRIu32, path, run->epilog->job_id);
 }
 
-/* The stages from `first` up to `end`, until `deadline`. One that hangs leaves some time for other users'. Returns the
- * first that is not looked at. */
+/* Drains the stages from `first` up to `end`, until `deadline`. One of an earlier job leaves half of the time to those
+ * after it. Returns the first that was not looked at. */
 static size_t drain_stages(struct epilog_pass *run, const struct stages *found, size_t first, size_t end,
                            double deadline)
 {

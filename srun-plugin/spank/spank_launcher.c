@@ -1,9 +1,10 @@
 /*
- * spank_launcher.c - in slurmstepd, before the tasks: starts the node's launcher (common/process/launcher.h), as the job's user.
+ * spank_launcher.c - in slurmstepd, before the tasks: starts the node's launcher (common/process/launcher.h) as the
+ * job's user.
  *
- * What slurmstepd forks before it makes the step's cgroup stays in the cgroup of the job: Slurm does not wait for it
- * when the step ends, and so drains no node because of a process that hangs in a file system. No other process of
- * Slurm's ends it either: the launcher ends with slurmstepd, and what it has started ends by itself (muster-ckptd(8)).
+ * A process that slurmstepd forks before it makes the step's cgroup stays in the cgroup of the job. When the step ends,
+ * Slurm does not wait for that process, and so drains no node if it hangs in a file system. Slurm does not end it
+ * either: the launcher ends with slurmstepd, and the programs that it has started end by themselves (muster-ckptd(8)).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@
 
 enum { WAITING_MOST = 256 }; /* requests: each rank of a node may have one or two */
 
-/* Of Slurm's variables, those that tell an administrator whose process it is. */
+/* Slurm's variables in it show an administrator whose process it is. */
 static char **make_environment(uint32_t job)
 {
     static char text[4][PATH_MAX], *environment[5];
@@ -41,30 +42,26 @@ static char **make_environment(uint32_t job)
     return environment;
 }
 
-/* The kernel chooses a name, which `name` gets: nobody can have taken it before. -1 and errno. */
+/* The kernel chooses the socket's name: nobody can have taken it before. -1 and errno. */
 static int create_listener(char name[LAUNCHER_NAME_SIZE])
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t head = offsetof(struct sockaddr_un, sun_path) + 1;
-    socklen_t size = sizeof(sa_family_t);
+    socklen_t unnamed = sizeof(sa_family_t), size = sizeof address;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-    if (fd < 0)
-        return -1;
-    if (bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, WAITING_MOST) == 0) {
-        size = sizeof address;
-        if (getsockname(fd, (struct sockaddr *)&address, &size) == 0 && size > head &&
-            size - head < LAUNCHER_NAME_SIZE) {
-            memcpy(name, address.sun_path + 1, size - head);
-            name[size - head] = '\0';
-            return fd;
-        }
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&address, unnamed) == 0 && listen(fd, WAITING_MOST) == 0 &&
+        getsockname(fd, (struct sockaddr *)&address, &size) == 0 && size > head && size - head < LAUNCHER_NAME_SIZE) {
+        memcpy(name, address.sun_path + 1, size - head);
+        name[size - head] = '\0';
+        return fd;
     }
-    close(fd);
+    if (fd >= 0)
+        close(fd);
     return -1;
 }
 
-/* As a child of a child, so that slurmstepd need not wait for it. */
+/* The launcher is a child of a child, so that slurmstepd need not wait for it. */
 static int start_launcher(const struct user_ids *user, uint32_t job, char *program, int listener)
 {
     char serve[] = "--serve", *argv[] = {program, serve, NULL};
