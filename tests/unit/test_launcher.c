@@ -101,8 +101,11 @@ static void other_programs_are_started_by_their_caller(void **state)
 static void a_launcher_that_is_stopped_is_done_without(void **state)
 {
     char text[256];
+    int status;
 
     kill(launcher, SIGSTOP);
+    assert_int_equal(waitpid(launcher, &status, WUNTRACED), launcher);
+    assert_true(WIFSTOPPED(status));
     assert_false(run_version("muster-ckptd", text, sizeof text));
     assert_non_null(strstr(text, "muster"));
     kill(launcher, SIGCONT);
