@@ -173,7 +173,7 @@ static double exchange_seconds(const struct bench *b, struct comm *world, size_t
 
 static int print_machine(const struct bench *b, struct comm *world, struct error *err)
 {
-    const struct model_shape shape = {.kind = MODEL_GPT, .seq_length = SEQ, .hidden = D, .heads = HEADS};
+    const struct model_shape shape = {.seq_length = SEQ, .hidden = D, .heads = HEADS};
     double elements = (double)ROWS * D, ranks = comm_size(world), attention, large = 0, small = 0;
     size_t count = (size_t)ROWS * 4 * D;
     struct sums sums = time_all(b, false);

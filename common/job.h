@@ -14,12 +14,12 @@
 #include "common/attention_choice.h"
 #include "common/dtype.h"
 #include "common/error.h"
+#include "common/model/model_shape.h"
 
 #define JOB_PATH_SIZE 1024
 #define JOB_DATA_SIZE 16384 /* a blend with all its prefixes */
 #define JOB_KEY_MAX   96
 
-enum model_kind { MODEL_GPT, MODEL_BERT };
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT, LR_WSD };
 enum reduce_when { REDUCE_AUTO, REDUCE_STEP, REDUCE_MICRO_BATCH };
 enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
@@ -32,18 +32,9 @@ enum document_reset { RESET_NONE, RESET_DOCUMENT };
 /* Their names in a job file, in the order of the enums; precisions: of enum dtype. */
 extern const char *const job_offloads[], *const job_recomputes[], *const job_precisions[];
 
-/* Sizes of a GPT-2 or a BERT. A preset sets them; keys in the file override the preset. */
-struct model_shape {
-    int layers;
-    int hidden; /* d; a multiple of heads */
-    int heads;
-    int seq_length; /* s, tokens a sample, and the number of learned positions */
-    int vocab;      /* V, unpadded */
-    enum model_kind kind;
-};
-
 struct job {
     struct model_shape model; /* "model" group: preset, or layers hidden heads seq_length vocab kind */
+    int kind;                 /* "model.kind", whose fields are in `model`: an index into model_kinds */
     char preset[32];          /* the preset's name, or "" */
     double init_std; /* standard deviation of initial weights; output projections (c_proj) use it / sqrt(2 layers) */
 
@@ -58,13 +49,13 @@ struct job {
     struct {
         enum mesh_choice mesh;       /* MESH_AUTO: plan/auto.h chooses its keys that are not given */
         char machine[JOB_PATH_SIZE]; /* for MESH_AUTO: a name or file of plan/cluster.h; "": not known */
-        int tp, pp;               /* dp follows from the allocation: ranks / (tp * pp) */
-        int zero;                 /* ZeRO stage, 0 to 3 (trainer/parallel/zero.h) */
-        int chunks;               /* virtual stages of a pipeline rank; more than 1 is the interleaved schedule */
-        enum reduce_when reduce;  /* when gradients are summed over dp; job_load leaves no REDUCE_AUTO */
-        enum offload offload;     /* state that is held in host memory */
-        enum recompute recompute; /* activations that the backward pass recomputes */
-        int recompute_layers;     /* layers of a pipeline stage, from its first, that recompute; 0: all */
+        int tp, pp;                  /* dp follows from the allocation: ranks / (tp * pp) */
+        int zero;                    /* ZeRO stage, 0 to 3 (trainer/parallel/zero.h) */
+        int chunks;                  /* virtual stages of a pipeline rank; more than 1 is the interleaved schedule */
+        enum reduce_when reduce;     /* when gradients are summed over dp; job_load leaves no REDUCE_AUTO */
+        enum offload offload;        /* state that is held in host memory */
+        enum recompute recompute;    /* activations that the backward pass recomputes */
+        int recompute_layers;        /* layers of a pipeline stage, from its first, that recompute; 0: all */
     } parallel;
 
     struct {
@@ -227,21 +218,5 @@ void job_each_difference(const struct job *a, const struct job *b,
 
 /* Visits the keys of a job that job_each_difference compares; with batch.steps if the learning rate depends on it. */
 void job_each_decisive(const struct job *job, void (*visit)(const char *path, const char *value, void *arg), void *arg);
-
-/* Sizes of a named preset; -1 with CODE_CONFIG and the list of names if there is no such preset. */
-int model_preset(struct model_shape *shape, const char *name, struct error *err);
-
-/*
- * The number of parameters, the tied head counted once. GPT:
- *
- *   V*d + s*d + L*(12d^2 + 13d) + 2d               embedding, positions, blocks, last LayerNorm
- *
- * A BERT (Megatron's, with a last LayerNorm since the blocks are pre-LN) has additionally
- *
- *   2*d                                            token types
- *   d^2 + d + 2d + V                               masked-token head: dense, LayerNorm, bias of the tied decoder
- *   d^2 + d + 2*d + 2                              pooler, and the sentence-order head
- */
-uint64_t model_parameters(const struct model_shape *shape);
 
 #endif

@@ -29,9 +29,10 @@ static int fill_sizes(const struct job_reader *r)
         {"model.heads", &model->heads, &preset.heads},    {"model.seq_length", &model->seq_length, &preset.seq_length},
         {"model.vocab", &model->vocab, &preset.vocab},
     };
+    int kind = r->job->kind;
     struct error err;
 
-    if (r->job->preset[0] && model_preset(&preset, r->job->preset, &err) < 0)
+    if (r->job->preset[0] && model_preset(&preset, &kind, r->job->preset, &err) < 0)
         return job_reader_fail(r, origin_of(r, "model.preset"), "%s", err.text);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct job_origin at = origin_of(r, sizes[i].path);
@@ -43,8 +44,11 @@ static int fill_sizes(const struct job_reader *r)
                                    sizes[i].path);
         *sizes[i].size = *sizes[i].preset;
     }
-    if (r->job->preset[0] && !is_given(origin_of(r, "model.kind")))
-        model->kind = preset.kind;
+    if (!is_given(origin_of(r, "model.kind")))
+        r->job->kind = kind;
+    model_set_kind(model, r->job->kind);
+    if (model_check(model, &err) < 0)
+        return job_reader_fail(r, origin_of(r, "model.kind"), "%s", err.text);
     return 0;
 }
 
@@ -102,7 +106,7 @@ static int fill_bert_tokens(const struct job_reader *r)
         {"data.pad", &job->data.pad},
     };
 
-    if (job->model.kind != MODEL_BERT)
+    if (job->model.objective != OBJECTIVE_MASKED)
         return 0;
     if (job->model.vocab < 5)
         return job_reader_fail(r, either_origin(r, "model.vocab", "model.kind"),
@@ -134,7 +138,7 @@ static int check_documents(const struct job_reader *r)
 {
     const struct job *job = r->job;
 
-    if (job->data.reset != RESET_NONE && job->model.kind == MODEL_BERT)
+    if (job->data.reset != RESET_NONE && job->model.objective == OBJECTIVE_MASKED)
         return job_reader_fail(r, either_origin(r, "data.reset", "model.kind"),
                                "data.reset = \"document\" is for a GPT; a sample of a BERT is always of one document: "
                                "remove the key");

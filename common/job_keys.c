@@ -33,7 +33,6 @@
 #define BELOW_1 (1 - DBL_EPSILON / 2)
 
 /* In the order of the enums. */
-static const char *const kinds[] = {"gpt", "bert", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const attentions[] = {"auto", "own", "cudnn", NULL};
 static const char *const reduces[] = {"auto", "step", "micro_batch", NULL};
@@ -54,7 +53,8 @@ const struct job_key job_keys[] = {
     {NUMERIC(model.heads, INT, NULL, 1, 4096, "attention heads a block")},
     {NUMERIC(model.seq_length, INT, NULL, 1, 1 << 20, "tokens a sample, and the number of learned positions")},
     {NUMERIC(model.vocab, INT, NULL, 2, 1 << 24, "number of different tokens; 256 for bytes, 50257 for GPT-2's")},
-    {CHOICE(model.kind, kinds, "\"gpt\"", "kind of the model: GPT-2 or BERT; a preset sets it")},
+    {"model.kind", JOB_KEY_CHOICE, FIELD(kind), .choices = model_kinds, .default_text = "\"gpt\"",
+     .help = "kind of the model: GPT-2 or BERT; a preset sets it"},
     {"model.dropout", JOB_KEY_NUMBER, FIELD(dropout.hidden), RANGE(0, BELOW_1), .rule = "at least 0 and less than 1",
      .default_text = "0.0", .help = "probability of dropout after the embeddings, attention and MLP"},
     {"model.attention_dropout", JOB_KEY_NUMBER, FIELD(dropout.attention), RANGE(0, BELOW_1),
@@ -77,7 +77,8 @@ const struct job_key job_keys[] = {
              "parts of the model that a pipeline stage has; more than 1 is the interleaved schedule")},
     {CHOICE(parallel.reduce, reduces, "\"auto\"", "when gradients are summed over data-parallel ranks")},
     {CHOICE(parallel.offload, job_offloads, "\"none\"", "what is kept in host memory")},
-    {CHOICE(parallel.recompute, job_recomputes, "\"none\"", "what the backward pass computes again instead of keeping it")},
+    {CHOICE(parallel.recompute, job_recomputes, "\"none\"",
+            "what the backward pass computes again instead of keeping it")},
     {NUMERIC(parallel.recompute_layers, INT, "0", 0, 4096,
              "the number of layers of a stage, from its first, that recompute; 0: all")},
 

@@ -1,5 +1,7 @@
 #include "plan/activations.h"
 
+#include "common/model/model_tensors.h"
+
 static size_t all_rows(const struct pass_sizes *s, int samples)
 {
     return (size_t)samples * (size_t)s->shape->seq_length;
@@ -13,40 +15,42 @@ static size_t local_rows(const struct pass_sizes *s, int samples)
 void block_pieces(const struct pass_sizes *s, size_t bytes[BLOCK_PIECES])
 {
     size_t rows = all_rows(s, s->samples), local = local_rows(s, s->samples);
-    size_t d = (size_t)s->shape->hidden, split = d / (size_t)s->tp, element = dtype_size(s->dtype);
-    size_t heads = (size_t)(s->shape->heads / s->tp);
+    size_t d = (size_t)s->shape->hidden, tp = (size_t)s->tp, element = dtype_size(s->dtype);
 
     bytes[PIECE_Y1] = bytes[PIECE_MID] = bytes[PIECE_Y2] = local * d * element;
     bytes[PIECE_MEAN1] = bytes[PIECE_RSTD1] = bytes[PIECE_MEAN2] = bytes[PIECE_RSTD2] = local * sizeof(float);
-    bytes[PIECE_PRE] = bytes[PIECE_ACT] = rows * 4 * split * element;
-    bytes[PIECE_QKV] = rows * 3 * split * element;
-    bytes[PIECE_ATT] = rows * split * element;
-    bytes[PIECE_LSE] = rows * heads * sizeof(float);
+    bytes[PIECE_PRE] = bytes[PIECE_ACT] = rows * (size_t)model_inner(s->shape) / tp * element;
+    bytes[PIECE_QKV] = rows * (size_t)model_qkv_width(s->shape) / tp * element;
+    bytes[PIECE_ATT] = rows * (size_t)model_query_width(s->shape) / tp * element;
+    bytes[PIECE_LSE] = rows * (size_t)s->shape->heads / tp * sizeof(float);
 }
 
 void scratch_pieces(const struct pass_sizes *s, size_t bytes[SCRATCH_PIECES])
 {
     size_t rows = all_rows(s, s->samples), local = local_rows(s, s->samples);
-    size_t d = (size_t)s->shape->hidden, split = d / (size_t)s->tp, element = dtype_size(s->dtype);
+    size_t d = (size_t)s->shape->hidden, tp = (size_t)s->tp, element = dtype_size(s->dtype);
+    size_t inner = (size_t)model_inner(s->shape), qkv = (size_t)model_qkv_width(s->shape);
 
-    bytes[SCRATCH_WIDE] = rows * 4 * split * element;
-    bytes[SCRATCH_NARROW] = rows * split * element;
+    bytes[SCRATCH_WIDE] = rows * (inner > qkv ? inner : qkv) / tp * element;
+    bytes[SCRATCH_NARROW] = rows * (size_t)model_query_width(s->shape) / tp * element;
     bytes[SCRATCH_PART] = rows * d * element;
     bytes[SCRATCH_LOCAL] = s->tp > 1 || s->dropout ? local * d * element : 0;
     bytes[SCRATCH_FULL_A] = bytes[SCRATCH_FULL_B] = s->tp > 1 ? rows * d * element : 0;
 }
 
-const int head_piece_times[HEAD_PIECES][MODEL_BERT + 1] = {
-    [HEAD_LOGITS] = {1, 1},  [HEAD_FULL] = {1, 1},    [HEAD_STATS] = {1, 1},      [HEAD_LOSS] = {4, 4},
-    [HEAD_WIDE] = {1, 1},    [HEAD_HOST] = {1, 1},    [HEAD_NORM] = {1, 5},       [HEAD_MEAN] = {2, 4},
-    [HEAD_SAMPLES] = {0, 3}, [HEAD_TARGETS] = {0, 1}, [HEAD_ORDER_LOSS] = {0, 4}, [HEAD_ORDER_LOGITS] = {0, 1},
+const int head_piece_times[HEAD_PIECES] = {
+    [HEAD_LOGITS] = 1,  [HEAD_FULL] = 1,    [HEAD_STATS] = 1,      [HEAD_LOSS] = 4,         [HEAD_WIDE] = 1,
+    [HEAD_HOST] = 1,    [HEAD_NORM] = 1,    [HEAD_MEAN] = 2,       [HEAD_TRANSFORM] = 4,    [HEAD_TRANSFORM_MEAN] = 2,
+    [HEAD_SAMPLES] = 3, [HEAD_TARGETS] = 1, [HEAD_ORDER_LOSS] = 4, [HEAD_ORDER_LOGITS] = 1,
 };
 
 void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES])
 {
     size_t rows = all_rows(s, s->samples), local = local_rows(s, s->samples), tp = (size_t)s->tp;
     size_t d = (size_t)s->shape->hidden, element = dtype_size(s->dtype), vocab = (size_t)s->shape->vocab;
-    size_t most = rows < (size_t)s->logits_rows ? rows : (size_t)s->logits_rows, samples = (size_t)s->samples;
+    size_t most = rows < (size_t)s->logits_rows ? rows : (size_t)s->logits_rows;
+    size_t transformed = model_elements(s->shape, PART_MLM, WEIGHT) ? local : 0;
+    size_t samples = model_elements(s->shape, PART_ORDER, WEIGHT) ? (size_t)s->samples : 0;
 
     bytes[HEAD_LOGITS] = most * (size_t)s->vocab_padded * element;
     bytes[HEAD_FULL] = tp > 1 ? rows * d * element : 0;
@@ -56,6 +60,8 @@ void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES])
     bytes[HEAD_HOST] = s->discrete ? (rows > vocab ? rows : vocab) * sizeof(float) : 0;
     bytes[HEAD_NORM] = local * d * element;
     bytes[HEAD_MEAN] = local * sizeof(float);
+    bytes[HEAD_TRANSFORM] = transformed * d * element;
+    bytes[HEAD_TRANSFORM_MEAN] = transformed * sizeof(float);
     bytes[HEAD_SAMPLES] = samples * d * element;
     bytes[HEAD_TARGETS] = samples * sizeof(int32_t);
     bytes[HEAD_ORDER_LOSS] = samples * sizeof(float);
@@ -106,8 +112,7 @@ static void add_head(const struct pass_sizes *s, struct model_bytes *bytes)
 
     head_pieces(s, piece);
     for (int i = 0; i < HEAD_PIECES; i++)
-        *(i == HEAD_HOST ? &bytes->host : &bytes->workspace) +=
-            buffer_bytes(piece[i]) * (size_t)head_piece_times[i][s->shape->kind];
+        *(i == HEAD_HOST ? &bytes->host : &bytes->workspace) += buffer_bytes(piece[i]) * (size_t)head_piece_times[i];
 }
 
 struct model_bytes model_bytes(const struct job *job, const struct pass_sizes *s, const struct model_config *config)
@@ -138,7 +143,9 @@ size_t batch_bytes(const struct model_shape *shape, bool documents, long most)
 {
     size_t samples = most > 0 ? (size_t)most : 1, tokens = samples * (size_t)shape->seq_length;
 
-    return sizeof(int32_t) * (shape->kind == MODEL_BERT ? 3 * tokens + 2 * samples : (documents ? 3 : 2) * tokens);
+    tokens *= 2 + (shape->token_types > 0) + documents;
+    samples *= shape->bidirectional + (model_elements(shape, PART_ORDER, WEIGHT) > 0);
+    return sizeof(int32_t) * (tokens + samples);
 }
 
 size_t tp_scratch_bytes(int size, enum dtype dtype, int rows, int cols, size_t gradients)

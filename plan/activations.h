@@ -84,10 +84,12 @@ enum head_piece {
     HEAD_STATS,
     HEAD_LOSS, /* one of the four arrays of a cross-entropy's results */
     HEAD_WIDE,
-    HEAD_HOST,    /* in host memory */
-    HEAD_NORM,    /* [Rl, d] */
-    HEAD_MEAN,    /* [Rl] fp32 */
-    HEAD_SAMPLES, /* [samples, d]; it and the rest are BERT's */
+    HEAD_HOST,      /* in host memory */
+    HEAD_NORM,      /* [Rl, d] */
+    HEAD_MEAN,      /* [Rl] fp32 */
+    HEAD_TRANSFORM, /* [Rl, d]; it and the next are of the transform of all tokens */
+    HEAD_TRANSFORM_MEAN,
+    HEAD_SAMPLES, /* [samples, d]; it and the rest are of the order of sentences */
     HEAD_TARGETS,
     HEAD_ORDER_LOSS,
     HEAD_ORDER_LOGITS,
@@ -95,8 +97,8 @@ enum head_piece {
 };
 void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES]);
 
-/* How often each piece occurs in the head of a GPT, and of a BERT. */
-extern const int head_piece_times[HEAD_PIECES][MODEL_BERT + 1];
+/* How often each piece occurs. */
+extern const int head_piece_times[HEAD_PIECES];
 
 /* ---- a rank's ---------------------------------------------------------------------------------------------------- */
 

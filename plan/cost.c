@@ -39,6 +39,8 @@ struct cost_model {
     double element;               /* bytes */
     double product_rate, attention_rate;
     double row_bandwidth;
+    struct model_tensor block[UNIT_MAX_TENSORS];
+    int block_tensors;
 };
 
 static struct cost_model model_of(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
@@ -54,6 +56,7 @@ static struct cost_model model_of(const struct job *job, const struct mesh *mesh
     m.product_rate = peak * machine->product * stack->product;
     m.attention_rate = peak * machine->attention * stack->attention;
     m.row_bandwidth = machine->rows > 0 ? machine->rows : machine->bandwidth;
+    m.block_tensors = model_tensors(&job->model, UNIT_KIND_BLOCK, m.block);
     return m;
 }
 
@@ -138,15 +141,14 @@ double cost_attention_flops(const struct model_shape *shape, double batch, bool 
     double s = shape->seq_length, diagonal = gpu ? ATTENTION_GPU.diagonal : ATTENTION_CPU.diagonal;
     double times = !backward ? 1 : gpu ? ATTENTION_GPU.backward : ATTENTION_CPU.backward;
 
-    return times * (shape->kind == MODEL_BERT ? 4 * s : 2 * (s + diagonal)) * batch * s * shape->hidden;
+    return times * (shape->bidirectional ? 4 * s : 2 * (s + diagonal)) * batch * s * model_query_width(shape);
 }
 
 /* Time of a layer's attention; backward: of its backward pass. */
 static double attention_seconds(const struct cost_model *m, bool backward)
 {
     const struct model_shape *shape = &m->job->model;
-    double s = shape->seq_length, heads = shape->heads / (double)m->mesh.tp,
-           head = (double)shape->hidden / shape->heads;
+    double s = shape->seq_length, heads = shape->heads / (double)m->mesh.tp, head = model_head_size(shape);
     double batch = m->job->batch.micro_batch * heads, scores = batch * s * s, products;
 
     if (m->stack->fused_attention)
@@ -172,15 +174,27 @@ static void add_parts(struct plan_cost *to, const struct plan_cost *cost, double
         to->part[i] += times * cost->part[i];
 }
 
+/* The forward pass of a layer's products, of these parts. Columns or rows of a weight are split. */
+static double layer_products(const struct cost_model *m, enum model_part from, enum model_part to)
+{
+    double seconds = 0;
+
+    for (const struct model_tensor *w = m->block; w < m->block + m->block_tensors; w++) {
+        double in = w->shape[0], out = (double)w->elements / in, t = m->mesh.tp;
+
+        if (tensor_is_product(w) && w->part >= from && w->part <= to)
+            seconds += product_seconds(m, 1, m->rows, w->split == 0 ? out : out / t, w->split == 0 ? in / t : in);
+    }
+    return seconds;
+}
+
 /* A layer's forward pass. */
 static struct plan_cost forward_layer(const struct cost_model *m)
 {
-    double d = m->job->model.hidden, t = m->mesh.tp, rows = m->rows;
-    double exchange = collective_seconds(m, m->mesh.tp, 1, rows * d * m->element);
+    double d = m->job->model.hidden, exchange = collective_seconds(m, m->mesh.tp, 1, m->rows * d * m->element);
     struct plan_cost pass = {0};
 
-    pass.part[COST_PRODUCTS] = product_seconds(m, 1, rows, 3 * d / t, d) + product_seconds(m, 1, rows, d, d / t) +
-                               product_seconds(m, 1, rows, 4 * d / t, d) + product_seconds(m, 1, rows, d, 4 * d / t);
+    pass.part[COST_PRODUCTS] = layer_products(m, PART_QKV, PART_MLP_PROJ);
     pass.part[COST_ATTENTION] = attention_seconds(m, false);
     pass.part[COST_ROWS] = m->stack->rows * m->element / 2 / 3 * m->row_rows * d / m->row_bandwidth;
     pass.part[COST_LAUNCH] = m->stack->launch;
@@ -191,7 +205,7 @@ static struct plan_cost forward_layer(const struct cost_model *m)
 static struct plan_cost backward_layer(const struct cost_model *m, const struct plan_cost *forward,
                                        enum recompute recompute)
 {
-    double d = m->job->model.hidden, t = m->mesh.tp, exchange = forward->part[COST_TP] / 4;
+    double exchange = forward->part[COST_TP] / 4;
     struct plan_cost pass = *forward;
 
     pass.part[COST_PRODUCTS] *= 2;
@@ -203,12 +217,12 @@ static struct plan_cost backward_layer(const struct cost_model *m, const struct 
     if (recompute == RECOMPUTE_FULL) {
         add_parts(&pass, forward, 1);
         if (m->stack->splits_rows) { /* muster does not recompute the last product and its exchange */
-            pass.part[COST_PRODUCTS] -= product_seconds(m, 1, m->rows, d, 4 * d / t);
+            pass.part[COST_PRODUCTS] -= layer_products(m, PART_MLP_PROJ, PART_MLP_PROJ);
             pass.part[COST_TP] -= exchange;
         }
     } else if (recompute == RECOMPUTE_SELECTIVE) {
         pass.part[COST_ATTENTION] += attention_seconds(m, false);
-        pass.part[COST_PRODUCTS] += product_seconds(m, 1, m->rows, 3 * d / t, d);
+        pass.part[COST_PRODUCTS] += layer_products(m, PART_QKV, PART_QKV);
         if (m->stack->splits_rows) /* the product's input is gathered again */
             pass.part[COST_TP] += exchange;
     }

@@ -9,8 +9,9 @@
  *   product m x n x k   2 m n k / P + 0.7 e (m k + k n + m n) / W: an ideal kernel would hide the second term. P falls
  *                       by the share of multiprocessors that the last round of tiles leaves idle, and to 0.74 where n
  *                       or k of a rank is no multiple of 64 (BigScience: hidden 14400 / 8). On CPUs only 2 m n k / P
- *   layer               products R x 3d/t x d, R x d x d/t, R x 4d/t x d, R x d x 4d/t; the backward pass has two of
- *                       each, full recompute one more but the last, selective the first
+ *   layer               the products of common/model/model_tensors.h; GPT: R x 3d/t x d, R x d x d/t, R x 4d/t x d,
+ *                       R x d x 4d/t. The backward pass has two of each, full recompute one more but the last,
+ *                       selective the first
  *   attention           fused (arXiv 2205.14135): 2 R (s + 380) d / t FLOPs causal, 4 R s d / t for BERT, at rate A;
  *                       the backward pass takes 2.9 times as long; CPUs: s + 160, 2.4. Else two batched products, and
  *                       `attention` bytes a score

@@ -3,7 +3,7 @@
 /* Attention's two products, forward, for one token. */
 static double attention_forward(const struct model_shape *m)
 {
-    return 4.0 * m->layers * m->hidden * m->seq_length;
+    return 4.0 * m->layers * model_query_width(m) * m->seq_length;
 }
 
 double flops_model(const struct model_shape *m, double tokens)
@@ -16,7 +16,7 @@ double flops_hardware(const struct model_shape *m, double tokens, enum recompute
     double recomputed = 0;
 
     if (recompute == RECOMPUTE_SELECTIVE)
-        recomputed = attention_forward(m) + 6.0 * m->layers * (double)m->hidden * m->hidden;
+        recomputed = attention_forward(m) + 2.0 * m->layers * (double)model_elements(m, PART_QKV, WEIGHT);
     else if (recompute == RECOMPUTE_FULL)
         recomputed = 2.0 * (double)model_parameters(m) + attention_forward(m);
     return flops_model(m, tokens) + tokens * recomputed;
@@ -24,15 +24,16 @@ double flops_hardware(const struct model_shape *m, double tokens, enum recompute
 
 double flops_megatron(const struct model_shape *m, double tokens, bool recompute)
 {
-    double h = m->hidden, l = m->layers, s = m->seq_length, v = m->vocab;
-    double passes = recompute ? 4.0 : 3.0;
+    double products = 2.0 * m->layers * (double)model_unit_products(m, UNIT_KIND_BLOCK);
+    double logits = 1.5 * m->hidden * m->vocab; /* three passes of the four of full recompute */
 
-    return 24.0 * passes * tokens * l * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * l * h));
+    return (recompute ? 4.0 : 3.0) * tokens * (products + attention_forward(m) + logits);
 }
 
 double flops_megatron_before(const struct model_shape *m, double tokens, bool recompute)
 {
-    double h = m->hidden, layers = m->layers * (12 * h * h + 13 * h) + 2 * h;
+    double layers = m->layers * (double)model_unit_elements(m, UNIT_KIND_BLOCK) +
+                    (double)(model_elements(m, PART_LN_F, WEIGHT) + model_elements(m, PART_LN_F, BIAS));
 
     return 2 * (recompute ? 4.0 : 3.0) * tokens * layers;
 }
@@ -40,7 +41,7 @@ double flops_megatron_before(const struct model_shape *m, double tokens, bool re
 double flops_mosaicml(const struct model_shape *m, double tokens, bool recompute, bool attention)
 {
     double pass = 2.0 * (double)model_parameters(m);
-    double per_pass = attention ? 2.0 * m->layers * m->hidden * m->seq_length : 0;
+    double per_pass = attention ? attention_forward(m) / 2 : 0;
 
     return tokens * (recompute ? 4.0 * pass + 3.0 * per_pass : 3.0 * pass + 2.0 * per_pass);
 }

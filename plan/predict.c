@@ -106,6 +106,7 @@ static int set_shape(struct sweep_lines *sets, struct table_row *row, struct err
     const char *model = ROW_TEXT(row, "model", "size"), *size = model ? model : "";
     struct model_shape shape = {0};
     char name[64];
+    int kind;
 
     while (*size && !isdigit((unsigned char)*size))
         size++;
@@ -114,8 +115,9 @@ static int set_shape(struct sweep_lines *sets, struct table_row *row, struct err
         *c = (char)tolower((unsigned char)*c);
     for (size_t i = 0; i < sizeof published / sizeof *published; i++)
         if (strcmp(name + 4, published[i].name) == 0)
-            shape = (struct model_shape){published[i].layers, published[i].hidden, published[i].heads, 0, 0, MODEL_GPT};
-    if (!shape.layers && !(layers > 0 && hidden > 0 && heads > 0) && model_preset(&shape, name, NULL) < 0)
+            shape = (struct model_shape){
+                .layers = published[i].layers, .hidden = published[i].hidden, .heads = published[i].heads};
+    if (!shape.layers && !(layers > 0 && hidden > 0 && heads > 0) && model_preset(&shape, &kind, name, NULL) < 0)
         return error_set(err, CODE_DATA, "layers, hidden and heads of \"%s\" are not known", model ? model : "");
     set_number(sets, "model.layers", layers > 0 ? layers : shape.layers);
     set_number(sets, "model.hidden", hidden > 0 ? hidden : shape.hidden);

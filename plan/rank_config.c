@@ -80,7 +80,7 @@ static void count_units(struct rank_config *config)
 
     for (int c = 0; c < config->model.chunks; c++)
         layers += config->model.chunk[c].layers;
-    config->units = (struct rank_units){.number = {[UNIT_KIND_WTE] = first || last,
+    config->units = (struct rank_units){.number = {[UNIT_KIND_WTE] = first || (last && !config->job->model.untied),
                                                    [UNIT_KIND_POSITION] = first,
                                                    [UNIT_KIND_BLOCK] = layers,
                                                    [UNIT_KIND_HEAD] = last}};
@@ -126,7 +126,7 @@ static void configure_parts(struct rank_config *config)
         .offload = job->parallel.offload == OFFLOAD_OPTIMIZER,
         .reduce_every_micro_batch = job->parallel.reduce == REDUCE_MICRO_BATCH,
         .many_micro_batches = config->most_micro_batches > 1,
-        .tied = mesh->pp > 1 && (first || last),
+        .tied = !job->model.untied && mesh->pp > 1 && (first || last),
         .discrete = !config->device.is_host,
         .mirror = job->checkpoint.dir[0] || job->checkpoint.load[0],
     };
@@ -158,8 +158,8 @@ static struct workspace attention_sizes(const struct job *job, const struct devi
         .gpu = device->gpu,
         .dtype = job->precision.compute,
         .seq = job->model.seq_length,
-        .head_size = job->model.hidden / job->model.heads,
-        .masked = job->model.kind == MODEL_BERT || job->dropout.attention > 0 || job->data.reset == RESET_DOCUMENT,
+        .head_size = model_head_size(&job->model),
+        .masked = job->model.bidirectional || job->dropout.attention > 0 || job->data.reset == RESET_DOCUMENT,
         .attention = device->attention,
     };
 }
@@ -175,9 +175,10 @@ size_t rank_config_workspace(const struct rank_config *config)
 {
     const struct model_shape *m = &config->job->model;
     const struct rank_units *units = &config->units;
-    int tp = config->mesh.tp, wide = 4 * m->hidden / tp;
+    int tp = config->mesh.tp, wide = model_inner(m) / tp, columns = model_qkv_width(m) / tp;
     bool layers = units->number[UNIT_KIND_BLOCK] > 0, embedding = units->number[UNIT_KIND_POSITION] > 0;
-    bool head = units->number[UNIT_KIND_HEAD] > 0, bert_head = m->kind == MODEL_BERT && head, gpu = config->device.gpu;
+    bool head = units->number[UNIT_KIND_HEAD] > 0, transform = head && model_elements(m, PART_MLM, WEIGHT) > 0;
+    bool gpu = config->device.gpu;
     struct workspace sizes = attention_sizes(config->job, &config->device);
 
     sizes.threads = config->device.threads;
@@ -186,14 +187,15 @@ size_t rank_config_workspace(const struct rank_config *config)
     sizes.products = layers || head;
     sizes.rows = config->sizes.samples * m->seq_length;
     sizes.norm_cols = layers || head || (embedding && gpu) ? m->hidden : 0;
-    sizes.bias_cols = layers || bert_head ? m->hidden : 0;
-    sizes.gelu_cols = layers ? wide : bert_head && gpu ? m->hidden : 0;
+    sizes.bias_cols = layers || transform ? m->hidden : 0;
+    sizes.gelu_cols = layers ? wide : transform && gpu ? m->hidden : 0;
     sizes.heads = layers ? m->heads / tp : 0;
     if (!layers)
         sizes.head_size = 0;
-    if (layers && wide > sizes.bias_cols)
-        sizes.bias_cols = wide;
-    if (bert_head && config->sizes.vocab_padded > sizes.bias_cols)
+    columns = wide > columns ? wide : columns;
+    if (layers && columns > sizes.bias_cols)
+        sizes.bias_cols = columns;
+    if (model_elements(m, PART_LOGITS, BIAS) > 0 && head && config->sizes.vocab_padded > sizes.bias_cols)
         sizes.bias_cols = config->sizes.vocab_padded;
     for (int kind = 0; kind < UNIT_KINDS; kind++)
         sizes.squares += (size_t)units->number[kind] * ((units->size[kind].count + SQUARES_BLOCK - 1) / SQUARES_BLOCK);

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "common/model/model_tensors.h"
+
 /* A schedule being built. Forwards and backwards are each numbered in their own fixed order, by `slot`. */
 struct schedule_builder {
     struct schedule_entry *entries;
@@ -65,18 +67,6 @@ void schedule_slots(int stage, int stages, int chunks, int micro_batches, int *s
     free(held);
 }
 
-/* The part's work besides layers: embedding and head. */
-static uint64_t fixed_work(const struct model_shape *m, int parts, int part)
-{
-    uint64_t d = (uint64_t)m->hidden, work = 0;
-
-    if (part == 0)
-        work += 8 * d;
-    if (part == parts - 1)
-        work += 2 * (uint64_t)m->vocab * d + (m->kind == MODEL_BERT ? 2 * d * d : 0);
-    return work;
-}
-
 /*
  * All layers cost the same, so giving each to the part with the least work so far is optimal: if a layer were better in
  * another part, that part would have had less work when the layer was assigned. Until all layers are assigned, first[i]
@@ -84,7 +74,9 @@ static uint64_t fixed_work(const struct model_shape *m, int parts, int part)
  */
 void partition_layers(const struct model_shape *m, int parts, int *first)
 {
-    uint64_t d = (uint64_t)m->hidden, s = (uint64_t)m->seq_length, layer = 24 * d * d + 4 * d * s;
+    uint64_t d = (uint64_t)m->hidden, attention = 4 * (uint64_t)model_query_width(m) * (uint64_t)m->seq_length;
+    uint64_t layer = 2 * model_unit_products(m, UNIT_KIND_BLOCK) + attention, embedding = 8 * d;
+    uint64_t head = 2 * ((uint64_t)m->vocab * d + model_unit_products(m, UNIT_KIND_HEAD));
     int begin = 0;
 
     for (int i = 0; i <= parts; i++)
@@ -94,7 +86,7 @@ void partition_layers(const struct model_shape *m, int parts, int *first)
         int best = 0;
 
         for (int i = 0; i < parts; i++) {
-            uint64_t work = fixed_work(m, parts, i) + (uint64_t)first[i] * layer;
+            uint64_t work = (uint64_t)first[i] * layer + (i == 0 ? embedding : 0) + (i == parts - 1 ? head : 0);
 
             if (work <= least) {
                 least = work;

@@ -54,7 +54,7 @@ void schedule_slots(int stage, int stages, int chunks, int micro_batches, int *s
  * one the head: the product with the vocabulary, which is worth several layers of a small model. Work is the FLOPs of a
  * token's forward pass (the backward pass is twice that for all of them):
  *
- *   layer       24 d^2 + 4 d s     matrices, and attention over s tokens
+ *   layer       2 P + 4 q s        P elements of its products, q columns of queries (GPT: 24 d^2 + 4 d s)
  *   embedding   8 d                lookups and sums: negligible, but it breaks ties against the first part
  *   head        2 V d              and 2 d^2 for BERT's dense layer
  *

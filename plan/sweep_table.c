@@ -76,7 +76,7 @@ static void find_text(const char *text, const char *key, char value[512])
 
 static void put_job(struct table_line *line, const struct job *job)
 {
-    const char *const kind = job->model.kind == MODEL_BERT ? "BERT" : "GPT";
+    const char *const kind = job->model.objective == OBJECTIVE_MASKED ? "BERT" : "GPT";
     const int shape[] = {job->model.layers, job->model.hidden, job->model.heads, job->model.seq_length,
                          job->model.vocab};
     int column = 0;

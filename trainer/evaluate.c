@@ -119,7 +119,7 @@ static int print_result(struct run *run, const char *dir, const struct loss_sums
     printf(",\"step\":%" PRIu64 ",\"samples\":%.0f,\"tokens\":%.0f", run->engine->step, sums->samples,
            sums->predictions);
     print_member("loss", loss.all);
-    if (run->job->model.kind == MODEL_BERT)
+    if (run->job->model.objective == OBJECTIVE_MASKED)
         print_member("order_loss", loss.order);
     print_member("perplexity", exp(loss.all - loss.order));
     if (blend_sets(run->engine->valid) > 1)

@@ -55,7 +55,7 @@ struct metrics_step run_measure(struct run *run, const struct step_result *resul
         .step = (long)e->step,
         .consumed_samples = (long)e->consumed_samples,
         .loss = result->loss.all,
-        .order_loss = job->model.kind == MODEL_BERT ? result->loss.order : NAN,
+        .order_loss = job->model.objective == OBJECTIVE_MASKED ? result->loss.order : NAN,
         .lr = result->lr,
         .grad_norm = result->grad_norm,
         .loss_scale = result->loss_scale,
@@ -94,7 +94,7 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
         .steps = run->job->batch.steps,
         .consumed_tokens = m->consumed_samples * run->job->model.seq_length,
         .global_batch = run->global_batch,
-        .bert = run->job->model.kind == MODEL_BERT,
+        .bert = run->job->model.objective == OBJECTIVE_MASKED,
         .skipped = run->logged_skipped,
         .nans = run->logged_nans,
     };
@@ -124,7 +124,7 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
 /* The perplexity is that of the tokens, without the loss of the sentences' order. */
 void run_log_validation(const struct run *run, const struct metrics_step *m)
 {
-    bool bert = run->job->model.kind == MODEL_BERT;
+    bool bert = run->job->model.objective == OBJECTIVE_MASKED;
     double tokens = unsigned_nan(bert ? m->valid_loss - m->valid_order_loss : m->valid_loss);
     char parts[80] = "";
 

@@ -251,9 +251,9 @@ static void describe_run(const struct run *run)
 {
     const struct job *job = run->job;
     const struct engine *e = run->engine;
-    const char *kind = job->model.kind == MODEL_BERT ? "bert" : "gpt";
 
-    run_log(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : kind, device_describe(e->dev));
+    run_log(run, "muster %s: %s on %s", VERSION, job->preset[0] ? job->preset : model_kinds[job->kind],
+            device_describe(e->dev));
     run_log(run, "model: %d layers, hidden %d, %d heads, sequence %d, vocabulary %d: %" PRIu64 " parameters",
             job->model.layers, job->model.hidden, job->model.heads, job->model.seq_length, job->model.vocab,
             model_parameters(&job->model));

@@ -177,7 +177,7 @@ static int run_validation(struct run *run, struct metrics_step *m, struct error 
     loss = loss_mean(&sums);
     m->validated = true;
     m->valid_loss = loss.all;
-    if (job->model.kind == MODEL_BERT)
+    if (job->model.objective == OBJECTIVE_MASKED)
         m->valid_order_loss = loss.order;
     if (sums.predictions == 0)
         run_log(run, "warning: the validation at iteration %ld predicts nothing: all its documents have one token",

@@ -21,50 +21,50 @@ struct size {
 
 enum { SIZE_HIDDEN, SIZE_LAYERS, SIZE_SEQ, SIZE_VOCAB, SIZE_HEADS, SIZES };
 
-/* What transformers' GPT2Config and MegatronBertConfig say. */
+/* What transformers' GPT2Config and MegatronBertConfig say, in the order of model_kinds. */
 static const struct config_rules {
     const char *model_type, *architecture;
     const char *activation, *absent_activation;
     const char *epsilon;
     double absent_epsilon;
     struct size sizes[SIZES];
-    const char *inner; /* the MLP's width; null is 4 x hidden */
+    const char *inner; /* the MLP's width; null is model_inner */
     int absent_inner;  /* 0: null */
     struct flag flags[6];
 } rules[] = {
-    [MODEL_GPT] = {"gpt2",
-                   "GPT2",
-                   "activation_function",
-                   "gelu_new",
-                   "layer_norm_epsilon",
-                   1e-5,
-                   {[SIZE_HIDDEN] = {"n_embd", "hidden_size", 768},
-                    [SIZE_LAYERS] = {"n_layer", "num_hidden_layers", 12},
-                    [SIZE_SEQ] = {"n_positions", "max_position_embeddings", 1024},
-                    [SIZE_VOCAB] = {"vocab_size", NULL, 50257},
-                    [SIZE_HEADS] = {"n_head", "num_attention_heads", 12}},
-                   "n_inner",
-                   0,
-                   {{"tie_word_embeddings", true, "a head of its own cannot be imported"},
-                    {"scale_attn_weights", true, "another attention cannot be imported"},
-                    {"scale_attn_by_inverse_layer_idx", false, "another attention cannot be imported"},
-                    {"add_cross_attention", false, "another attention cannot be imported"}}},
-    [MODEL_BERT] = {"megatron-bert",
-                    "MegatronBert",
-                    "hidden_act",
-                    "gelu",
-                    "layer_norm_eps",
-                    1e-12,
-                    {[SIZE_HIDDEN] = {"hidden_size", NULL, 1024},
-                     [SIZE_LAYERS] = {"num_hidden_layers", NULL, 24},
-                     [SIZE_SEQ] = {"max_position_embeddings", NULL, 512},
-                     [SIZE_VOCAB] = {"vocab_size", NULL, 29056},
-                     [SIZE_HEADS] = {"num_attention_heads", NULL, 16}},
-                    "intermediate_size",
-                    4096,
-                    {{"tie_word_embeddings", true, "a head of its own cannot be imported"},
-                     {"is_decoder", false, "another attention cannot be imported"},
-                     {"add_cross_attention", false, "another attention cannot be imported"}}},
+    {"gpt2",
+     "GPT2",
+     "activation_function",
+     "gelu_new",
+     "layer_norm_epsilon",
+     1e-5,
+     {[SIZE_HIDDEN] = {"n_embd", "hidden_size", 768},
+      [SIZE_LAYERS] = {"n_layer", "num_hidden_layers", 12},
+      [SIZE_SEQ] = {"n_positions", "max_position_embeddings", 1024},
+      [SIZE_VOCAB] = {"vocab_size", NULL, 50257},
+      [SIZE_HEADS] = {"n_head", "num_attention_heads", 12}},
+     "n_inner",
+     0,
+     {{"tie_word_embeddings", true, "a head of its own cannot be imported"},
+      {"scale_attn_weights", true, "another attention cannot be imported"},
+      {"scale_attn_by_inverse_layer_idx", false, "another attention cannot be imported"},
+      {"add_cross_attention", false, "another attention cannot be imported"}}},
+    {"megatron-bert",
+     "MegatronBert",
+     "hidden_act",
+     "gelu",
+     "layer_norm_eps",
+     1e-12,
+     {[SIZE_HIDDEN] = {"hidden_size", NULL, 1024},
+      [SIZE_LAYERS] = {"num_hidden_layers", NULL, 24},
+      [SIZE_SEQ] = {"max_position_embeddings", NULL, 512},
+      [SIZE_VOCAB] = {"vocab_size", NULL, 29056},
+      [SIZE_HEADS] = {"num_attention_heads", NULL, 16}},
+     "intermediate_size",
+     4096,
+     {{"tie_word_embeddings", true, "a head of its own cannot be imported"},
+      {"is_decoder", false, "another attention cannot be imported"},
+      {"add_cross_attention", false, "another attention cannot be imported"}}},
 };
 
 /* transformers tests a flag by Python's rule: null and 0 are false, any other number is true. */
@@ -134,14 +134,14 @@ static int check_strangers(json_t *config, struct error *err)
 }
 
 /* By model_type; where that is missing, by the class that wrote the model; a config.json with neither is a GPT-2's. */
-static int find_kind(json_t *config, enum model_kind *kind, struct error *err)
+static int find_kind(json_t *config, int *kind, struct error *err)
 {
     json_t *type = json_object_get(config, "model_type");
     json_t *class = json_array_get(json_object_get(config, "architectures"), 0);
     const char *type_name = json_is_string(type) ? json_string_value(type) : "";
     const char *class_name = json_is_string(class) ? json_string_value(class) : "";
 
-    for (*kind = MODEL_GPT; *kind <= MODEL_BERT; ++*kind)
+    for (*kind = 0; model_kinds[*kind]; ++*kind)
         if (type ? strcmp(type_name, rules[*kind].model_type) == 0
                  : !class || strncmp(class_name, rules[*kind].architecture, strlen(rules[*kind].architecture)) == 0)
             return 0;
@@ -155,17 +155,19 @@ static int find_kind(json_t *config, enum model_kind *kind, struct error *err)
     return error_set(err, CODE_DATA, "model_type is \"%.40s\", must be \"gpt2\" or \"megatron-bert\"", type_name);
 }
 
-int hf_config_check_type(json_t *config, enum model_kind *kind, struct error *err)
+int hf_config_check_type(json_t *config, struct model_shape *shape, struct error *err)
 {
     json_t *positions = json_object_get(config, "position_embedding_type");
+    int kind;
 
-    if (find_kind(config, kind, err) < 0 || check_strangers(config, err) < 0 ||
-        check_activation(config, &rules[*kind], err) < 0 || check_epsilon(config, &rules[*kind], err) < 0)
+    if (find_kind(config, &kind, err) < 0 || check_strangers(config, err) < 0 ||
+        check_activation(config, &rules[kind], err) < 0 || check_epsilon(config, &rules[kind], err) < 0)
         return -1;
-    if (*kind == MODEL_BERT && positions &&
+    model_set_kind(shape, kind);
+    if (shape->objective == OBJECTIVE_MASKED && positions &&
         (!json_is_string(positions) || strcmp(json_string_value(positions), "absolute") != 0))
         return error_set(err, CODE_DATA, "position_embedding_type must be \"absolute\"");
-    return check_flags(config, &rules[*kind], err);
+    return check_flags(config, &rules[kind], err);
 }
 
 /* The value of a size in config.json; `absent` when neither of its keys is there. */
@@ -206,18 +208,18 @@ static int check_size(json_t *config, const struct size *size, int ours, struct 
 
 int hf_config_check_sizes(json_t *config, const struct model_shape *shape, int given, int *heads, struct error *err)
 {
-    const struct config_rules *rule = &rules[shape->kind];
+    const struct config_rules *rule = &rules[shape->objective == OBJECTIVE_MASKED];
     const int ours[] = {[SIZE_HIDDEN] = shape->hidden,
                         [SIZE_LAYERS] = shape->layers,
                         [SIZE_SEQ] = shape->seq_length,
                         [SIZE_VOCAB] = shape->vocab};
-    struct size inner = {rule->inner, NULL, rule->absent_inner ? rule->absent_inner : 4 * shape->hidden};
+    struct size inner = {rule->inner, NULL, rule->absent_inner ? rule->absent_inner : model_inner(shape)};
     long long found;
 
     for (int i = 0; i < SIZE_HEADS; i++)
         if (check_size(config, &rule->sizes[i], ours[i], err) < 0)
             return -1;
-    if (!json_is_null(json_object_get(config, rule->inner)) && check_size(config, &inner, 4 * shape->hidden, err) < 0)
+    if (!json_is_null(json_object_get(config, rule->inner)) && check_size(config, &inner, model_inner(shape), err) < 0)
         return -1;
     if (read_size(config, &rule->sizes[SIZE_HEADS], given ? 0 : rule->sizes[SIZE_HEADS].absent, &found, err) < 0)
         return -1;
@@ -249,7 +251,7 @@ static json_t *make_bert(const struct model_shape *shape, const struct job *job)
                      "MegatronBertForPreTraining", "model_type", "megatron-bert", "hidden_act", "gelu_new",
                      "layer_norm_eps", HF_EPSILON, "hidden_dropout_prob", hidden, "attention_probs_dropout_prob",
                      attention, "hidden_size", shape->hidden, "num_attention_heads", shape->heads, "num_hidden_layers",
-                     shape->layers, "intermediate_size", 4 * shape->hidden, "max_position_embeddings",
+                     shape->layers, "intermediate_size", model_inner(shape), "max_position_embeddings",
                      shape->seq_length, "type_vocab_size", 2, "position_embedding_type", "absolute");
 }
 
@@ -261,7 +263,7 @@ static json_t *json_id(int64_t id)
 json_t *hf_config_make(const struct model_shape *shape, const struct job *job, const struct hf_ids *ids,
                        enum dtype dtype)
 {
-    json_t *config = (shape->kind == MODEL_BERT ? make_bert : make_gpt)(shape, job);
+    json_t *config = (shape->objective == OBJECTIVE_MASKED ? make_bert : make_gpt)(shape, job);
 
     if (!config)
         return NULL;

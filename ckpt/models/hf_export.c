@@ -287,7 +287,7 @@ int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, s
     if (hf_heads(&shape, ckpt->directory.path, "job file", has_job ? job.model.heads : 0, how->heads, err) == 0 &&
         (!how->tokenizer || hf_tokenizer_open(&e.tokenizer, how->tokenizer, &shape, err) == 0) &&
         open_empty(&e.directory, dir, err) == 0) {
-        e.gpt = shape.kind == MODEL_GPT;
+        e.gpt = shape.objective == OBJECTIVE_CAUSAL;
         result = write_all(&e, &shape, has_job ? &job : NULL, err);
     }
     hf_tokenizer_close(&e.tokenizer);

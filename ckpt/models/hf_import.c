@@ -1,5 +1,6 @@
 /* hf_import.c - a model of Hugging Face's as a checkpoint of step 0; see hf.h. */
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -153,24 +154,20 @@ static int find_matrix(const struct hf_files *files, const char *name, uint64_t 
 /* The sizes that the tensors have; job_keys.c has the largest ones. The names of layers' first norms are counted. */
 static int find_shape(const struct hf_files *files, struct model_shape *shape, struct error *err)
 {
-    bool bert = shape->kind == MODEL_BERT;
+    const struct hf_family *family = hf_family_of(shape);
     const struct hf_place *wte, *wpe;
 
-    if (find_matrix(files, bert ? "bert.embeddings.word_embeddings.weight" : "wte.weight", 1 << 24, 65536, &wte, err) <
-            0 ||
-        find_matrix(files, bert ? "bert.embeddings.position_embeddings.weight" : "wpe.weight", 1 << 20, 65536, &wpe,
-                    err) < 0)
+    if (find_matrix(files, family->tokens, 1 << 24, 65536, &wte, err) < 0 ||
+        find_matrix(files, family->positions, 1 << 20, 65536, &wpe, err) < 0)
         return -1;
     shape->hidden = (int)wte->shape[1];
     shape->seq_length = (int)wpe->shape[0];
     shape->vocab = (int)wte->shape[0];
     for (size_t i = 0; i < files->nplaces; i++) {
-        const char *name = files->places[i].name;
-        int layer, end = 0;
+        const char *name = files->places[i].name, *number = name + strlen(family->block);
 
-        if ((bert ? sscanf(name, "bert.encoder.layer.%9d.ln.weight%n", &layer, &end)
-                  : sscanf(name, "h.%9d.ln_1.weight%n", &layer, &end)) == 1 &&
-            end > 0 && !name[end])
+        if (strncmp(name, family->block, strlen(family->block)) == 0 && isdigit((unsigned char)*number) &&
+            strcmp(number + strspn(number, "0123456789"), family->norm) == 0)
             shape->layers++;
     }
     if (shape->layers < 1 || shape->layers > 4096)
@@ -252,6 +249,7 @@ static int check_twin(const struct hf_files *files, const struct hf_twin *names,
 static int match_tensors(struct importing *importing, const struct model_shape *shape, struct error *err)
 {
     const struct hf_files *files = &importing->files;
+    const struct hf_family *family = hf_family_of(shape);
     bool prefixed = false;
 
     if (!(importing->layout = hf_layout_create(shape, err)) ||
@@ -265,14 +263,13 @@ static int match_tensors(struct importing *importing, const struct model_shape *
                              importing->places[t]->name, prefixed ? "without" : "with");
         prefixed = importing->places[t]->prefixed;
     }
-    for (const struct hf_twin *twin = hf_twins(shape->kind); twin->name; twin++)
+    for (const struct hf_twin *twin = family->twins; twin->name; twin++)
         if (check_twin(files, twin, err) < 0)
             return -1;
     for (size_t i = 0; i < files->nplaces; i++)
-        if (!files->places[i].used || (files->places[i].prefixed && shape->kind == MODEL_BERT))
+        if (!files->places[i].used || (files->places[i].prefixed && !family->prefixed))
             return error_set(err, CODE_DATA, "tensor \"%s%s\" is not one of a %s",
-                             files->places[i].prefixed ? HF_PREFIX : "", files->places[i].name,
-                             shape->kind == MODEL_BERT ? "MegatronBertForPreTraining" : "GPT2LMHeadModel");
+                             files->places[i].prefixed ? HF_PREFIX : "", files->places[i].name, family->class);
     return 0;
 }
 
@@ -285,10 +282,10 @@ static int check_model(struct importing *importing, int heads, struct model_shap
     json_t *config = hf_json(&files->directory, HF_CONFIG, &there, err);
     int result = 0;
 
-    *shape = (struct model_shape){.kind = MODEL_GPT};
+    *shape = (struct model_shape){0};
     if (there && !config)
         return -1;
-    if (config && hf_config_check_type(config, &shape->kind, err) < 0)
+    if (config && hf_config_check_type(config, shape, err) < 0)
         result = error_prefix(err, "%s/" HF_CONFIG, files->directory.path);
     if (result == 0 && hf_files_scan(files, err) < 0)
         result = -1;
@@ -303,8 +300,8 @@ static int check_model(struct importing *importing, int heads, struct model_shap
 void hf_model_text(char *text, size_t size, const struct model_shape *shape)
 {
     snprintf(text, size, "model = { %slayers = %d; hidden = %d; heads = %d; seq_length = %d; vocab = %d; };\n",
-             shape->kind == MODEL_BERT ? "kind = \"bert\"; " : "", shape->layers, shape->hidden, shape->heads,
-             shape->seq_length, shape->vocab);
+             shape->objective == OBJECTIVE_MASKED ? "kind = \"bert\"; " : "", shape->layers, shape->hidden,
+             shape->heads, shape->seq_length, shape->vocab);
 }
 
 int hf_import(const char *path, const char *dir, const struct rewrite_to *to, int heads, struct model_shape *shape,

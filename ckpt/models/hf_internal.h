@@ -57,14 +57,20 @@ struct ckpt_piece hf_piece(const struct hf_layout *layout, const struct hf_tenso
                            uint64_t count);
 
 /*
- * What their files have twice: `name` has the values of `of`. transformers ties them, or not, by config.json; a muster
- * model has them once. The list is ended by an entry without a name.
+ * A class of theirs. What its files have twice: `name` has the values of `of`. transformers ties them, or not, by
+ * config.json; a muster model has them once. The list is ended by an entry without a name.
  */
-struct hf_twin {
-    const char *name, *of;
+struct hf_family {
+    const char *class;
+    bool prefixed;                  /* its names may have HF_PREFIX */
+    const char *tokens, *positions; /* the two embeddings */
+    const char *block, *norm;       /* what precedes a layer's number in names, and what follows it in one of them */
+    struct hf_twin {
+        const char *name, *of;
+    } twins[3];
 };
 
-const struct hf_twin *hf_twins(enum model_kind kind);
+const struct hf_family *hf_family_of(const struct model_shape *shape);
 
 /* Buffers, no weights: the causal mask, position numbers. */
 bool hf_is_buffer(const char *name);
@@ -78,10 +84,10 @@ int hf_heads(struct model_shape *shape, const char *path, const char *source, in
 /* ---- config.json: hf_config.c ------------------------------------------------------------------------------------ */
 
 /*
- * Check that config.json describes muster's computations: the type of model, and every key that changes them. A key
- * that is absent has the value that transformers gives it.
+ * Check that config.json describes muster's computations: the type of model, whose fields are set in *shape, and every
+ * key that changes them. A key that is absent has the value that transformers gives it.
  */
-int hf_config_check_type(json_t *config, enum model_kind *kind, struct error *err);
+int hf_config_check_type(json_t *config, struct model_shape *shape, struct error *err);
 
 /* Check that config.json has the tensors' sizes. *heads is that of config.json; 0 if it has none and `given` is set. */
 int hf_config_check_sizes(json_t *config, const struct model_shape *shape, int given, int *heads, struct error *err);

@@ -6,7 +6,6 @@
 
 #include "ckpt/format/pieces.h"
 #include "ckpt/models/hf_internal.h"
-#include "common/text.h"
 
 /* ---- MegatronBertForPreTraining ---------------------------------------------------------------------------------- */
 
@@ -15,50 +14,39 @@
  * MLP (ln, ln_2), none after the embeddings, and one at the end (encoder.ln, ln_f), which the pooler and the masked
  * tokens' head follow.
  */
-static const struct bert_name {
-    const char *ours, *theirs;
-    bool linear; /* theirs is [out, in] */
-} outside[] = {
-    {"wte", "bert.embeddings.word_embeddings", false},
-    {"wpe", "bert.embeddings.position_embeddings", false},
-    {"wtt", "bert.embeddings.token_type_embeddings", false},
-    {"ln_f", "bert.encoder.ln", false},
-    {"mlm.dense", "cls.predictions.transform.dense", true},
-    {"mlm.ln", "cls.predictions.transform.LayerNorm", false},
-    {"mlm", "cls.predictions", false}, /* the bias of the logits */
-    {"pooler", "bert.pooler.dense", true},
-    {"order", "cls.seq_relationship", true},
+static const char *const bert_names[] = {
+    [PART_WTE] = "bert.embeddings.word_embeddings",
+    [PART_WPE] = "bert.embeddings.position_embeddings",
+    [PART_WTT] = "bert.embeddings.token_type_embeddings",
+    [PART_LN_1] = "attention.ln",
+    [PART_QKV] = "attention.self.", /* query, key and value follow */
+    [PART_ATTN_PROJ] = "attention.output.dense",
+    [PART_LN_2] = "ln",
+    [PART_FC] = "intermediate.dense",
+    [PART_MLP_PROJ] = "output.dense",
+    [PART_LN_F] = "bert.encoder.ln",
+    [PART_MLM] = "cls.predictions.transform.dense",
+    [PART_MLM_LN] = "cls.predictions.transform.LayerNorm",
+    [PART_POOLER] = "bert.pooler.dense",
+    [PART_ORDER] = "cls.seq_relationship",
+    [PART_LOGITS] = "cls.predictions",
 };
 
-static const struct bert_name in_block[] = {
-    {"ln_1", "attention.ln", false},
-    {"attn.c_attn", "attention.self.", true}, /* query, key and value follow */
-    {"attn.c_proj", "attention.output.dense", true},
-    {"ln_2", "ln", false},
-    {"mlp.c_fc", "intermediate.dense", true},
-    {"mlp.c_proj", "output.dense", true},
-};
-
-/* The tensors that one of a BERT's is for them; returns how many: 1, or 3. */
-static int name_bert(const struct ckpt_tensor *ours, struct hf_tensor *theirs)
+/* The tensors that one of a BERT's is for them, of a block if layer is not negative; returns how many: 1, or 3. Their
+ * weights of products are [out, in]. */
+static int name_bert(const struct model_tensor *row, int layer, const struct ckpt_tensor *ours,
+                     struct hf_tensor *theirs)
 {
     static const char *const parts[] = {"query", "key", "value"};
-    int layer, end = 0;
-    bool block = sscanf(ours->name, "h.%d.%n", &layer, &end) == 1 && end > 0;
-    const char *name = ours->name + end, *kind = strrchr(name, '.');
-    const struct bert_name *row = block ? in_block : outside;
-    char prefix[32] = "";
-    int count;
+    const char *term = row->role == ROLE_BIAS ? ".bias" : ".weight";
+    int count = row->part == PART_QKV ? 3 : 1;
+    char prefix[40] = "";
 
-    if (block)
+    if (layer >= 0)
         snprintf(prefix, sizeof prefix, "bert.encoder.layer.%d.", layer);
-    /* Every tensor of units.c is in the tables. */
-    while (strlen(row->ours) != (size_t)(kind - name) || strncmp(row->ours, name, (size_t)(kind - name)) != 0)
-        row++;
-    count = text_ends_with(row->theirs, "self.") ? 3 : 1;
     for (int i = 0; i < count; i++) {
         int ndim = ours->ndim - (count == 3);
-        bool transposed = row->linear && ndim == 2;
+        bool transposed = tensor_is_product(row) || row->role == ROLE_SAMPLE;
         uint64_t in = ours->shape[0], out = ours->shape[ours->ndim - 1];
 
         theirs[i].part = count == 3 ? i : -1;
@@ -66,19 +54,19 @@ static int name_bert(const struct ckpt_tensor *ours, struct hf_tensor *theirs)
         theirs[i].ndim = ndim;
         theirs[i].shape[0] = ndim == 1 || transposed ? out : in;
         theirs[i].shape[1] = ndim == 1 ? 1 : transposed ? in : out;
-        snprintf(theirs[i].name, sizeof theirs->name, "%s%s%s%s", prefix, row->theirs, count == 3 ? parts[i] : "",
-                 kind);
+        snprintf(theirs[i].name, sizeof theirs->name, "%s%s%s%s", prefix, bert_names[row->part],
+                 count == 3 ? parts[i] : "", term);
     }
     return count;
 }
 
 /* ---- GPT2LMHeadModel --------------------------------------------------------------------------------------------- */
 
-static int name_gpt(const struct ckpt_tensor *ours, struct hf_tensor *theirs)
+static int name_gpt(const struct model_tensor *row, int layer, const struct ckpt_tensor *ours, struct hf_tensor *theirs)
 {
-    /* c_attn, [d, 3, d] and [3, d], has Q, K and V on an axis of their own. */
-    bool apart = strstr(ours->name, ".attn.c_attn.") != NULL;
+    bool apart = row->part == PART_QKV; /* Q, K and V are on an axis of their own: [d, 3, d] and [3, d] */
 
+    (void)layer;
     theirs->part = -1;
     theirs->ndim = ours->ndim - apart;
     theirs->shape[0] = ours->shape[0];
@@ -91,6 +79,21 @@ static int name_gpt(const struct ckpt_tensor *ours, struct hf_tensor *theirs)
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
+/* The whole model's units have its tensors in order. */
+static void add_tensor(struct hf_layout *layout, const struct model_shape *shape, int unit, const struct unit_tensor *t)
+{
+    const struct units *units = layout->units;
+    int layer = unit < UNIT_BLOCK0 || unit == units_head(units) ? -1 : unit - UNIT_BLOCK0;
+    struct hf_tensor *theirs = layout->tensors + layout->count;
+    int count = (shape->objective == OBJECTIVE_MASKED ? name_bert : name_gpt)(&t->row, layer, &units->tensors[t->index],
+                                                                              theirs);
+
+    for (int i = 0; i < count; i++)
+        theirs[i].ours = t->index;
+    layout->count += (size_t)count;
+    layout->start[t->index + 1] = layout->count;
+}
+
 struct hf_layout *hf_layout_create(const struct model_shape *shape, struct error *err)
 {
     struct hf_layout *layout = error_calloc(1, sizeof *layout, err);
@@ -101,15 +104,9 @@ struct hf_layout *hf_layout_create(const struct model_shape *shape, struct error
         hf_layout_destroy(layout);
         return NULL;
     }
-    for (size_t t = 0; t < layout->units->ntensors; t++) {
-        struct hf_tensor *theirs = layout->tensors + layout->count;
-        int count = (shape->kind == MODEL_BERT ? name_bert : name_gpt)(&layout->units->tensors[t], theirs);
-
-        for (int i = 0; i < count; i++)
-            theirs[i].ours = (uint32_t)t;
-        layout->count += (size_t)count;
-        layout->start[t + 1] = layout->count;
-    }
+    for (int u = 0; u < layout->units->nunits; u++)
+        for (int i = 0; i < layout->units->units[u].ntensors; i++)
+            add_tensor(layout, shape, u, &layout->units->units[u].tensors[i]);
     return layout;
 }
 
@@ -158,14 +155,25 @@ void hf_name_nonfinite(struct hf_nonfinite *nonfinite, const struct hf_tensor *t
     snprintf(nonfinite->first, sizeof nonfinite->first, "%s[%s] is %f", tensor->name, place, (double)value);
 }
 
-const struct hf_twin *hf_twins(enum model_kind kind)
+const struct hf_family *hf_family_of(const struct model_shape *shape)
 {
-    static const struct hf_twin gpt[] = {{"lm_head.weight", "wte.weight"}, {NULL, NULL}};
-    static const struct hf_twin bert[] = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-                                          {"cls.predictions.decoder.bias", "cls.predictions.bias"},
-                                          {NULL, NULL}};
+    static const struct hf_family gpt = {.class = "GPT2LMHeadModel",
+                                         .prefixed = true,
+                                         .tokens = "wte.weight",
+                                         .positions = "wpe.weight",
+                                         .block = "h.",
+                                         .norm = ".ln_1.weight",
+                                         .twins = {{"lm_head.weight", "wte.weight"}}};
+    static const struct hf_family bert = {
+        .class = "MegatronBertForPreTraining",
+        .tokens = "bert.embeddings.word_embeddings.weight",
+        .positions = "bert.embeddings.position_embeddings.weight",
+        .block = "bert.encoder.layer.",
+        .norm = ".ln.weight",
+        .twins = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+                  {"cls.predictions.decoder.bias", "cls.predictions.bias"}}};
 
-    return kind == MODEL_BERT ? bert : gpt;
+    return shape->objective == OBJECTIVE_MASKED ? &bert : &gpt;
 }
 
 bool hf_is_buffer(const char *name)

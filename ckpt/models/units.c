@@ -13,6 +13,14 @@ int units_head(const struct units *units)
     return units->nunits - 1;
 }
 
+const struct unit_tensor *unit_find(const struct unit *unit, enum model_part part, enum part_term term)
+{
+    for (int i = 0; i < unit->ntensors; i++)
+        if (tensor_is(&unit->tensors[i].row, part, term))
+            return &unit->tensors[i];
+    return NULL;
+}
+
 struct builder {
     struct units *units;
     const struct model_shape *shape;
@@ -30,13 +38,15 @@ static bool has_layer(const struct builder *b, int layer)
 }
 
 /* The box of this rank: all of it, or an even part of the split dimension. */
-static void set_box(const struct builder *b, const struct unit_tensor_shape *shape, struct unit_tensor *t)
+static void set_box(const struct builder *b, struct unit_tensor *t)
 {
+    const struct model_tensor *row = &t->row;
+
     t->count = 1;
-    for (int i = 0; i < shape->ndim; i++) {
-        t->shape[i] = (uint64_t)shape->shape[i];
-        if (i == shape->split) {
-            long first, count = mesh_even_split(shape->shape[i], b->mesh->tp, b->at.tp, &first);
+    for (int i = 0; i < row->ndim; i++) {
+        t->shape[i] = (uint64_t)row->shape[i];
+        if (i == row->split) {
+            long first, count = mesh_even_split(row->shape[i], b->mesh->tp, b->at.tp, &first);
 
             t->start[i] = (uint64_t)first;
             t->shape[i] = (uint64_t)count;
@@ -47,30 +57,30 @@ static void set_box(const struct builder *b, const struct unit_tensor_shape *sha
 
 /* Appends a tensor to the model's table and, if this rank holds the unit, to the unit. */
 static void add_tensor(const struct builder *b, struct unit *unit, struct unit_size *size, const char *prefix,
-                       const struct unit_tensor_shape *shape)
+                       const struct model_tensor *row)
 {
     struct units *units = b->units;
     struct ckpt_tensor *tensor = &units->tensors[units->ntensors];
     struct unit_tensor *t = &unit->tensors[unit->ntensors];
 
-    snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, shape->suffix);
-    tensor->ndim = shape->ndim;
-    for (int i = 0; i < shape->ndim; i++)
-        tensor->shape[i] = (uint64_t)shape->shape[i];
+    snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, row->name);
+    tensor->ndim = row->ndim;
+    for (int i = 0; i < row->ndim; i++)
+        tensor->shape[i] = (uint64_t)row->shape[i];
     units->ntensors++;
     if (!unit->here)
         return;
-    *t = (struct unit_tensor){.index = (uint32_t)(units->ntensors - 1)};
-    t->offset = unit_add(size, b->shape, shape, b->mesh);
-    set_box(b, shape, t);
+    *t = (struct unit_tensor){.row = *row, .index = (uint32_t)(units->ntensors - 1)};
+    t->offset = unit_add(size, b->shape, row, b->mesh);
+    set_box(b, t);
     unit->ntensors++;
 }
 
 static void add_unit(const struct builder *b, int index, enum unit_kind kind, bool here)
 {
     struct unit *unit = &b->units->units[index];
-    struct unit_tensor_shape shapes[UNIT_MAX_TENSORS];
-    int n = unit_tensor_shapes(b->shape, kind, shapes);
+    struct model_tensor rows[UNIT_MAX_TENSORS];
+    int n = model_tensors(b->shape, kind, rows);
     struct unit_size size = {0};
     char prefix[32] = "";
 
@@ -86,7 +96,7 @@ static void add_unit(const struct builder *b, int index, enum unit_kind kind, bo
                                               : "head");
     }
     for (int i = 0; i < n; i++)
-        add_tensor(b, unit, &size, prefix, &shapes[i]);
+        add_tensor(b, unit, &size, prefix, &rows[i]);
     unit_finish(&size, b->mesh);
     unit->count = size.count;
     unit->replicated = size.replicated;
@@ -113,7 +123,7 @@ struct units *units_create(const struct model_shape *shape, const struct mesh *m
     units->vocab = (int)mesh_even_split(shape->vocab, mesh->tp, builder.at.tp, &first);
     units->vocab_first = (int)first;
     units->vocab_padded = vocabulary_padded(shape, mesh->tp);
-    add_unit(&builder, UNIT_WTE, UNIT_KIND_WTE, first_stage || last_stage);
+    add_unit(&builder, UNIT_WTE, UNIT_KIND_WTE, first_stage || (last_stage && !shape->untied));
     add_unit(&builder, UNIT_POSITION, UNIT_KIND_POSITION, first_stage);
     for (int layer = 0; layer < shape->layers; layer++)
         add_unit(&builder, UNIT_BLOCK0 + layer, UNIT_KIND_BLOCK, has_layer(&builder, layer));
@@ -228,12 +238,12 @@ static int find_model(const struct ckpt_tensor *const *by_name, size_t ntensors,
         return error_set(err, CODE_DATA,
                          "the model is too large: vocab is at most 16777216, hidden 65536, seq_length 1048576");
     *shape = (struct model_shape){
-        .kind = tensors_find(by_name, ntensors, "mlm.bias") ? MODEL_BERT : MODEL_GPT,
         .layers = count_layers(by_name, ntensors),
         .hidden = (int)wte->shape[1],
         .seq_length = (int)wpe->shape[0],
         .vocab = (int)wte->shape[0],
     };
+    model_set_kind(shape, tensors_find(by_name, ntensors, "mlm.bias") != NULL);
     if (shape->layers < 1 || shape->layers > 4096)
         return error_set(err, CODE_DATA,
                          "not a GPT or BERT: %d layers (tensors h.N.ln_1.weight), there must be 1 to 4096",

@@ -8,8 +8,8 @@
  *     shard |    dp rank 0     |    dp rank 1     |    ...    |   dp rank dp-1   |
  *
  * Each tensor begins at a multiple of UNIT_ALIGN elements (not shown), and count is a multiple of dp * UNIT_ALIGN. A
- * pipeline stage holds only some of the units. The token embedding is a unit of its own because it is tied to the
- * projection of the head: with several stages, the first and the last both hold it.
+ * pipeline stage holds only some of the units. The token embedding is a unit of its own because it may be tied to the
+ * projection of the head: with several stages, the first and the last then both hold it.
  */
 #ifndef MUSTER_CKPT_MODELS_UNITS_H
 #define MUSTER_CKPT_MODELS_UNITS_H
@@ -25,6 +25,7 @@
 
 /* One tensor's place in its unit: a box of the logical tensor, whose name and shape are in units->tensors[index]. */
 struct unit_tensor {
+    struct model_tensor row; /* of the table */
     uint32_t index;
     uint64_t start[CKPT_MAX_DIMS], shape[CKPT_MAX_DIMS];
     size_t offset; /* first element in the unit's flat buffer */
@@ -55,6 +56,9 @@ enum { UNIT_WTE = 0, UNIT_POSITION = 1, UNIT_BLOCK0 = 2 };
 
 /* The last unit: norms, and what BERT's losses need. */
 int units_head(const struct units *units);
+
+/* A part's weight or bias in the unit; NULL if the model has none. */
+const struct unit_tensor *unit_find(const struct unit *unit, enum model_part part, enum part_term term);
 
 /*
  * The units of a GPT-2 with Hugging Face's tensor names, or of Megatron's BERT, as a rank of the mesh has them. The

@@ -14,6 +14,7 @@
 #include <slurm/slurm_errno.h>
 
 #include "common/clock.h"
+#include "common/model/model_tensors.h"
 #include "common/text.h"
 #include "srun-plugin/preflight/judge.h"
 

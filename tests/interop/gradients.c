@@ -73,8 +73,7 @@ static int initialize(struct engine *e)
         return -1;
     for (int u = 0; u < units->nunits; u++)
         for (int t = 0; t < units->units[u].ntensors; t++)
-            if (!tensor_is_matrix(&units->tensors[units->units[u].tensors[t].index]) &&
-                shift_vector(e, u, &units->units[u].tensors[t]) < 0)
+            if (!units->units[u].tensors[t].row.decays && shift_vector(e, u, &units->units[u].tensors[t]) < 0)
                 return -1;
     return zero_finish_load(e->zero, &err);
 }

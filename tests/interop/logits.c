@@ -44,7 +44,7 @@ static int write_sample(struct engine *e, const int32_t *numbers, const int32_t 
     const struct model_shape *shape = &e->job->model;
     struct micro_batch one = {.samples = 1, .tokens = numbers, .targets = targets};
 
-    if (shape->kind == MODEL_BERT) {
+    if (shape->objective == OBJECTIVE_MASKED) {
         one.types = numbers + shape->seq_length;
         one.lengths = numbers + 2 * (size_t)shape->seq_length;
     }
@@ -56,12 +56,13 @@ static int write_sample(struct engine *e, const int32_t *numbers, const int32_t 
         if (write_floats(out, logits, shape->vocab) < 0)
             return -1;
     }
-    return shape->kind == MODEL_BERT ? write_orders(e, &one, out) : 0;
+    return shape->objective == OBJECTIVE_MASKED ? write_orders(e, &one, out) : 0;
 }
 
 static int run(struct engine *e, char **paths)
 {
-    size_t seq = (size_t)e->job->model.seq_length, count = e->job->model.kind == MODEL_BERT ? 2 * seq + 1 : seq;
+    size_t seq = (size_t)e->job->model.seq_length,
+           count = e->job->model.objective == OBJECTIVE_MASKED ? 2 * seq + 1 : seq;
     int32_t *numbers = calloc(count, sizeof *numbers), *targets = malloc(seq * sizeof *targets);
     float *logits = calloc((size_t)e->job->model.vocab, sizeof *logits);
     FILE *in = fopen(paths[1], "r"), *out = fopen(paths[2], "w");

@@ -56,7 +56,7 @@ static inline struct samples *make_samples(const char *prefix, const struct mode
     static struct job job;
 
     job = (struct job){.model = *shape};
-    job.model.kind = options ? MODEL_BERT : MODEL_GPT;
+    job.model.objective = options ? OBJECTIVE_MASKED : OBJECTIVE_CAUSAL;
     if (options) {
         job.data.cls = options->special.cls;
         job.data.sep = options->special.sep;

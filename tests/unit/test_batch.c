@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "tests/unit/data_files.h"
+#include "tests/unit/model_fields.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/samples.h"
 
@@ -33,9 +34,12 @@ static int remove_files(void **state)
     return 0;
 }
 
-static struct job job_of(enum model_kind kind)
+static struct job job_of(enum objective objective)
 {
-    struct job job = {.model = {.seq_length = SEQ, .vocab = 255, .kind = kind}};
+    struct job job = {.model = {.seq_length = SEQ, .vocab = 255}};
+
+    if (objective == OBJECTIVE_MASKED)
+        job.model = (struct model_shape){.seq_length = SEQ, .vocab = 255, .hidden = 8, BERT_FIELDS};
 
     strcpy(job.data.train, PREFIX);
     strcpy(job.data.valid, PREFIX);
@@ -74,9 +78,9 @@ static long check_sample(const struct batch *batch, long i, struct blend *source
     return predicted;
 }
 
-static void check_batches(enum model_kind kind, bool train)
+static void check_batches(enum objective objective, bool train)
 {
-    struct job job = job_of(kind);
+    struct job job = job_of(objective);
     struct error err;
     struct blend *source = blend_create(&job, train, &err);
     struct batch *batch = batch_create(&job.model, false, MOST, &err);
@@ -85,8 +89,8 @@ static void check_batches(enum model_kind kind, bool train)
     assert_int_equal(batch->samples, 0);
     assert_int_equal(batch->predicted, 0);
     assert_int_equal(batch->seq_length, SEQ);
-    assert_true(kind == MODEL_BERT ? batch->types && batch->lengths && batch->order
-                                   : !batch->types && !batch->lengths && !batch->order);
+    assert_true(objective == OBJECTIVE_MASKED ? batch->types && batch->lengths && batch->order
+                                              : !batch->types && !batch->lengths && !batch->order);
     for (long count = 0; count <= MOST; count++) {
         uint64_t first = (uint64_t)(1000 * count + 17);
         long predicted = 0;
@@ -96,7 +100,7 @@ static void check_batches(enum model_kind kind, bool train)
         for (long i = 0; i < count; i++)
             predicted += check_sample(batch, i, source, first + (uint64_t)i);
         assert_int_equal(batch->predicted, predicted);
-        assert_true(kind == MODEL_BERT ? predicted < count * SEQ / 2 + 1 : predicted == count * SEQ);
+        assert_true(objective == OBJECTIVE_MASKED ? predicted < count * SEQ / 2 + 1 : predicted == count * SEQ);
     }
     assert_int_equal(batch_read(batch, source, 0, MOST + 1, &err), -1);
     assert_int_equal(err.code, CODE_INTERNAL);
@@ -108,15 +112,15 @@ static void check_batches(enum model_kind kind, bool train)
 static void batches_hold_the_samples(void **state)
 {
     write_set(true);
-    check_batches(MODEL_GPT, true);
-    check_batches(MODEL_GPT, false);
-    check_batches(MODEL_BERT, true);
-    check_batches(MODEL_BERT, false);
+    check_batches(OBJECTIVE_CAUSAL, true);
+    check_batches(OBJECTIVE_CAUSAL, false);
+    check_batches(OBJECTIVE_MASKED, true);
+    check_batches(OBJECTIVE_MASKED, false);
 }
 
 static void a_gpt_does_not_see_sentences(void **state)
 {
-    struct job job = job_of(MODEL_GPT);
+    struct job job = job_of(OBJECTIVE_CAUSAL);
     struct batch *batches[2];
     struct error err;
 
@@ -139,7 +143,7 @@ static void a_gpt_does_not_see_sentences(void **state)
 /* Nearly every sample is bad, from the second on; the first bad one is reported, whichever thread met it. */
 static void the_first_bad_sample_is_reported(void **state)
 {
-    struct job job = job_of(MODEL_GPT);
+    struct job job = job_of(OBJECTIVE_CAUSAL);
     struct batch *batch;
     struct blend *source;
     struct error err;
@@ -182,8 +186,8 @@ static void check_empty(const struct batch *batch, long i)
 static void empty_samples_teach_nothing(void **state)
 {
     write_set(true);
-    for (enum model_kind kind = MODEL_GPT; kind <= MODEL_BERT; kind++) {
-        struct job job = job_of(kind);
+    for (enum objective objective = OBJECTIVE_CAUSAL; objective <= OBJECTIVE_MASKED; objective++) {
+        struct job job = job_of(objective);
         struct error err;
         struct blend *source = blend_create(&job, true, &err);
         struct batch *batch = batch_create(&job.model, false, MOST, &err);

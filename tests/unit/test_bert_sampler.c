@@ -18,7 +18,7 @@ static char *const texts[] = {names[0], names[1], names[2], names[3], names[4]};
 
 /* Numbers that no text has, and not all at one end of the vocabulary. */
 static const struct bert_options options = {{.cls = 1, .sep = 3, .mask = 255, .pad = 4}, 0.15, 0.1};
-static const struct model_shape shape = {.seq_length = SEQ, .vocab = VOCAB, .kind = MODEL_BERT};
+static const struct model_shape shape = {.seq_length = SEQ, .vocab = VOCAB, .objective = OBJECTIVE_MASKED};
 
 struct texts {
     unsigned char *bytes; /* of all documents */

@@ -3,6 +3,7 @@
 #include "common/dtype.h"
 #include "common/safetensors.h"
 #include "tests/cmocka_test.h"
+#include "tests/unit/model_fields.h"
 #include "tests/unit/test_ckpt_model.h"
 #include "tests/unit/test_ckpt_world.h"
 
@@ -12,7 +13,7 @@
 
 static const struct model_shape gpt = {.layers = 2, .hidden = 24, .heads = 4, .seq_length = 16, .vocab = 131};
 static const struct model_shape bert = {
-    .layers = 2, .hidden = 24, .heads = 4, .seq_length = 16, .vocab = 131, .kind = MODEL_BERT};
+    .layers = 2, .hidden = 24, .heads = 4, .seq_length = 16, .vocab = 131, BERT_FIELDS};
 static const struct rewrite_to alone = {.mesh = {1, 1, 1}};
 
 static char dir[256], checkpoint[600], bert_checkpoint[600];

@@ -38,7 +38,7 @@ static void rank_expects(struct ckpt *ckpt, const struct units *units, const str
     assert_non_null(targets);
     for (size_t i = 0; i < count * MODEL_KINDS; i++)
         assert_non_null(targets[i] = malloc(pieces[i / MODEL_KINDS].count * sizeof(float))); /* exactly */
-    if (ckpt_read(ckpt, units->tensors, units->ntensors, model_kinds, MODEL_KINDS, pieces, count, targets, &err) < 0)
+    if (ckpt_read(ckpt, units->tensors, units->ntensors, state_kinds, MODEL_KINDS, pieces, count, targets, &err) < 0)
         fail_msg("%s", err.text);
     for (size_t i = 0; i < count * MODEL_KINDS; i++) {
         assert_true(model_is_right(units, &pieces[i / MODEL_KINDS], i % MODEL_KINDS, targets[i]));

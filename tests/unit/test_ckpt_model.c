@@ -4,7 +4,7 @@
 #include "tests/cmocka_test.h"
 #include "tests/unit/test_ckpt_world.h"
 
-const char *const model_kinds[MODEL_KINDS] = {"param", "exp_avg", "exp_avg_sq"};
+const char *const state_kinds[MODEL_KINDS] = {"param", "exp_avg", "exp_avg_sq"};
 
 static int draw(uint64_t *random, int least, int most)
 {
@@ -13,8 +13,8 @@ static int draw(uint64_t *random, int least, int most)
 
 struct model_shape draw_model(uint64_t *random)
 {
+    const int kind = draw(random, 0, 1);
     struct model_shape shape = {
-        .kind = draw(random, 0, 1) ? MODEL_BERT : MODEL_GPT,
         .layers = draw(random, 1, 5),
         .heads = 12,
         .hidden = 12 * draw(random, 1, 3),
@@ -22,6 +22,7 @@ struct model_shape draw_model(uint64_t *random)
         .vocab = draw(random, 13, 400),
     };
 
+    model_set_kind(&shape, kind);
     return shape;
 }
 
@@ -74,7 +75,7 @@ void model_write(const struct model_shape *shape, const struct mesh *mesh, int c
         .name = "test",
         .shape = *shape,
         .to = {.mesh = *mesh, .chunks = chunks},
-        .kinds = model_kinds,
+        .kinds = state_kinds,
         .nkinds = MODEL_KINDS,
         .state = {.step = 5, .consumed_samples = 40, .seed = 9, .loss_scale = 1},
         .job_text = job,
@@ -86,7 +87,7 @@ void model_write(const struct model_shape *shape, const struct mesh *mesh, int c
              "model = { layers = %d; hidden = %d; heads = %d; seq_length = %d; vocab = %d; kind = \"%s\"; };\n"
              "parallel = { tp = %d; pp = %d; chunks = %d; };\ndata = { train = \"none\"; };\n",
              shape->layers, shape->hidden, shape->heads, shape->seq_length, shape->vocab,
-             shape->kind == MODEL_BERT ? "bert" : "gpt", mesh->tp, mesh->pp, chunks);
+             shape->objective == OBJECTIVE_MASKED ? "bert" : "gpt", mesh->tp, mesh->pp, chunks);
     if (rewrite_run(&rewrite, &err) < 0)
         fail_msg("%s", err.text);
 }
@@ -113,7 +114,7 @@ static bool tensor_matches(struct ckpt *ckpt, const struct units *units, uint32_
     struct error err;
 
     assert_non_null(data);
-    if (ckpt_read(ckpt, units->tensors, units->ntensors, &model_kinds[kind], 1, &piece, 1, (void *[]){data}, &err) < 0)
+    if (ckpt_read(ckpt, units->tensors, units->ntensors, &state_kinds[kind], 1, &piece, 1, (void *[]){data}, &err) < 0)
         fail_msg("%s", err.text);
     for (uint64_t i = 0; i < count && right; i++) {
         float value = zero ? 0 : round ? round(model_value(t, kind, i)) : model_value(t, kind, i);

@@ -10,7 +10,7 @@
 
 #define MODEL_KINDS 3
 
-extern const char *const model_kinds[MODEL_KINDS];
+extern const char *const state_kinds[MODEL_KINDS];
 
 /* A model whose heads and seq_length every tp of draw_mesh divides, and a mesh of at most 64 ranks with its chunks. */
 struct model_shape draw_model(uint64_t *random);
@@ -19,7 +19,7 @@ struct mesh draw_mesh(uint64_t *random, int *chunks);
 /* All of the model on one rank: its table of tensors. */
 struct units *model_units(const struct model_shape *shape);
 
-/* The value that a tensor's element has; `kind` is an index into model_kinds. */
+/* The value that a tensor's element has; `kind` is an index into state_kinds. */
 float model_value(uint32_t tensor, size_t kind, uint64_t place);
 
 /* Write step 5 in that mesh's shards into dir. Fails the test if that fails. */

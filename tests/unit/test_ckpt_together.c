@@ -69,7 +69,7 @@ static void *read_rank(void *arg)
     struct together_rank *r = arg;
     struct ckpt_node node = {r->rank, r->ranks, r->node->memory, r->node->bytes, agree_threads, r->node};
 
-    r->result = ckpt_read_together(r->ckpt, &node, r->units->tensors, r->units->ntensors, model_kinds, MODEL_KINDS,
+    r->result = ckpt_read_together(r->ckpt, &node, r->units->tensors, r->units->ntensors, state_kinds, MODEL_KINDS,
                                    r->pieces, r->npieces, r->targets, &r->err);
     return NULL;
 }

@@ -3,6 +3,7 @@
 
 #include "plan/cost.h"
 #include "tests/cmocka_test.h"
+#include "tests/unit/model_fields.h"
 
 static void assert_close(double value, double expected, double tolerance)
 {
@@ -13,7 +14,7 @@ static void assert_close(double value, double expected, double tolerance)
 /* The same before 2022: rows of February 2022. */
 static void megatron_before(void **state)
 {
-    const struct model_shape shape = {80, 13824, 96, 2048, 250880, MODEL_GPT};
+    const struct model_shape shape = {MODEL_SIZES(80, 13824, 96, 2048, 250880)};
 
     assert_close(flops_megatron_before(&shape, 2048.0 * 2048.0, true) / 147.43 / 320 * 1e-12, 130.53, 0.05);
 }
@@ -31,7 +32,7 @@ static void bigscience(void **state)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct model_shape shape = {rows[i].layers, rows[i].hidden, 64, 2048, 250880, MODEL_GPT};
+        struct model_shape shape = {MODEL_SIZES(rows[i].layers, rows[i].hidden, 64, 2048, 250880)};
         double flops = flops_megatron(&shape, 2048.0 * 2048.0, true);
 
         assert_close(flops / rows[i].seconds / rows[i].gpus * 1e-12, rows[i].tflops, 0.01);
@@ -44,9 +45,9 @@ static const struct {
     bool recompute;
     double sequences_per_s, mfu_star, mfu, hfu_star, hfu;
 } mosaicml_rows[] = {
-    {{12, 768, 12, 2048, 50257, MODEL_GPT}, false, 358.5442, 0.2210, 0.2433, 0.2210, 0.2433},
-    {{24, 1536, 12, 16384, 50257, MODEL_GPT}, false, 5.6506, 0.1741, 0.2637, 0.1741, 0.2637},
-    {{40, 5120, 40, 2048, 50257, MODEL_GPT}, true, 6.8014, 0.4304, 0.4397, 0.5738, 0.5879},
+    {{MODEL_SIZES(12, 768, 12, 2048, 50257)}, false, 358.5442, 0.2210, 0.2433, 0.2210, 0.2433},
+    {{MODEL_SIZES(24, 1536, 12, 16384, 50257)}, false, 5.6506, 0.1741, 0.2637, 0.1741, 0.2637},
+    {{MODEL_SIZES(40, 5120, 40, 2048, 50257)}, true, 6.8014, 0.4304, 0.4397, 0.5738, 0.5879},
 };
 
 #define MOSAICML_ROWS (sizeof mosaicml_rows / sizeof mosaicml_rows[0])
@@ -81,7 +82,7 @@ static void palm_from_mosaicmls_rows(void **state)
 
 static void recompute_costs_a_forward_pass_more(void **state)
 {
-    const struct model_shape shape = {12, 768, 12, 1024, 50257, MODEL_GPT};
+    const struct model_shape shape = {MODEL_SIZES(12, 768, 12, 1024, 50257)};
     double n = (double)model_parameters(&shape), lds = 12.0 * 768 * 1024;
 
     assert_close(flops_model(&shape, 1), 6 * n + 12 * lds, 1e-3);
@@ -95,7 +96,7 @@ static void recompute_costs_a_forward_pass_more(void **state)
 /* BERT's attention counts as a GPT's; its own parameters are in N. */
 static void bert_counts_as_a_gpt_of_its_parameters(void **state)
 {
-    const struct model_shape bert = {24, 1024, 16, 512, 30522, MODEL_BERT};
+    const struct model_shape bert = {MODEL_SIZES(24, 1024, 16, 512, 30522), BERT_FIELDS};
 
     assert_close(flops_model(&bert, 1), 6.0 * 336226108 + 12.0 * 24 * 1024 * 512, 1e-3);
 }

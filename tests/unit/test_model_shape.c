@@ -1,6 +1,7 @@
 /* Presets and the number of parameters, against published counts. */
 #include "common/job.h"
 #include "tests/cmocka_test.h"
+#include "tests/unit/model_fields.h"
 
 /* N of MosaicML's tables at V = 50257, and GPT-2's own four sizes at s = 1024 as Hugging Face counts them. */
 static void published_parameter_counts(void **state)
@@ -9,27 +10,92 @@ static void published_parameter_counts(void **state)
         struct model_shape shape;
         uint64_t parameters;
     } rows[] = {
-        {{12, 768, 12, 2048, 50257, MODEL_GPT}, 125226240},    {{24, 1536, 12, 16384, 50257, MODEL_GPT}, 782320128},
-        {{40, 5120, 40, 2048, 50257, MODEL_GPT}, 12853386240}, {{12, 768, 12, 1024, 50257, MODEL_GPT}, 124439808},
-        {{24, 1024, 16, 1024, 50257, MODEL_GPT}, 354823168},   {{36, 1280, 20, 1024, 50257, MODEL_GPT}, 774030080},
-        {{48, 1600, 25, 1024, 50257, MODEL_GPT}, 1557611200},
+        {{MODEL_SIZES(12, 768, 12, 2048, 50257)}, 125226240},    {{MODEL_SIZES(24, 1536, 12, 16384, 50257)}, 782320128},
+        {{MODEL_SIZES(40, 5120, 40, 2048, 50257)}, 12853386240}, {{MODEL_SIZES(12, 768, 12, 1024, 50257)}, 124439808},
+        {{MODEL_SIZES(24, 1024, 16, 1024, 50257)}, 354823168},   {{MODEL_SIZES(36, 1280, 20, 1024, 50257)}, 774030080},
+        {{MODEL_SIZES(48, 1600, 25, 1024, 50257)}, 1557611200},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_true(model_parameters(&rows[i].shape) == rows[i].parameters);
 }
 
-/* (layers, hidden, heads) of doc/design's list. */
 /* Megatron's BERT of 24 layers is its "345M": 336 million parameters with this vocabulary. Counted tensor by tensor. */
 static void bert_counts_its_heads_and_token_types(void **state)
 {
-    const struct model_shape shape = {24, 1024, 16, 512, 30522, MODEL_BERT};
+    const struct model_shape shape = {MODEL_SIZES(24, 1024, 16, 512, 30522), BERT_FIELDS};
     const uint64_t d = 1024, embeddings = (30522 + 512 + 2) * d, norm = 2 * d;
     const uint64_t block = norm + (d * 3 * d + 3 * d) + (d * d + d) + norm + (d * 4 * d + 4 * d) + (4 * d * d + d);
     const uint64_t lm_head = d * d + d + norm + 30522, pooler = d * d + d, binary_head = 2 * d + 2;
 
     assert_true(model_parameters(&shape) == embeddings + 24 * block + norm + lm_head + pooler + binary_head);
     assert_true(model_parameters(&shape) == 336226108);
+}
+
+static int count_tensors(struct model_shape shape, enum unit_kind kind, const char *name)
+{
+    struct model_tensor tensors[UNIT_MAX_TENSORS];
+    int n = model_tensors(&shape, kind, tensors), count = 0;
+
+    for (int i = 0; i < n; i++)
+        count += !name || strcmp(tensors[i].name, name) == 0;
+    return count;
+}
+
+static void absent_tensors_are_not_in_the_table(void **state)
+{
+    const struct model_shape gpt = {MODEL_SIZES(2, 24, 4, 8, 32)}, bert = {MODEL_SIZES(2, 24, 4, 8, 32), BERT_FIELDS};
+    struct model_shape other = gpt;
+    struct model_tensor tensors[UNIT_MAX_TENSORS];
+
+    assert_int_equal(count_tensors(gpt, UNIT_KIND_POSITION, NULL), 1);
+    assert_int_equal(count_tensors(bert, UNIT_KIND_POSITION, "wtt.weight"), 1);
+    assert_int_equal(count_tensors(gpt, UNIT_KIND_HEAD, NULL), 2);
+    assert_int_equal(count_tensors(bert, UNIT_KIND_HEAD, NULL), 11);
+    other.no_positions = other.no_biases = other.untied = true;
+    assert_int_equal(count_tensors(other, UNIT_KIND_POSITION, NULL), 0);
+    assert_int_equal(count_tensors(other, UNIT_KIND_HEAD, "lm_head.weight"), 1);
+    for (int i = model_tensors(&other, UNIT_KIND_BLOCK, tensors); i > 0; i--)
+        assert_true(tensors[i - 1].role != ROLE_BIAS);
+    assert_int_equal(count_tensors(other, UNIT_KIND_BLOCK, NULL), 6);
+    assert_true(model_parameters(&other) ==
+                model_parameters(&gpt) - 8 * 24 - 2 * (4 * 24 + 3 * 24 + 4 * 24) - 24 + 32 * 24);
+}
+
+static void widths_are_fields(void **state)
+{
+    struct model_shape shape = {MODEL_SIZES(2, 24, 4, 8, 32)};
+
+    assert_int_equal(model_head_size(&shape), 6);
+    assert_int_equal(model_qkv_width(&shape), 72);
+    assert_int_equal(model_inner(&shape), 96);
+    assert_true(model_unit_products(&shape, UNIT_KIND_BLOCK) == 12 * 24 * 24);
+    shape.head_size = 10;
+    shape.inner = 50;
+    assert_int_equal(model_query_width(&shape), 40);
+    assert_true(model_elements(&shape, PART_QKV, WEIGHT) == 24 * 3 * 40);
+    assert_true(model_elements(&shape, PART_QKV, BIAS) == 3 * 40);
+    assert_true(model_elements(&shape, PART_ATTN_PROJ, WEIGHT) == 40 * 24);
+    assert_true(model_unit_products(&shape, UNIT_KIND_BLOCK) == 4 * 24 * 40 + 2 * 24 * 50);
+    shape.kv_heads = 2;
+    assert_int_equal(model_qkv_width(&shape), 40 + 2 * 20);
+}
+
+static void what_the_trainer_cannot_compute_is_refused(void **state)
+{
+    const struct model_shape good[] = {{MODEL_SIZES(2, 24, 4, 8, 32)}, {MODEL_SIZES(2, 24, 4, 8, 32), BERT_FIELDS}};
+    const struct model_shape bad[] = {{MODEL_SIZES(2, 24, 4, 8, 32), .kv_heads = 2},
+                                      {MODEL_SIZES(2, 24, 4, 8, 32), .no_positions = true},
+                                      {MODEL_SIZES(2, 24, 4, 8, 32), .no_biases = true},
+                                      {MODEL_SIZES(2, 24, 4, 8, 32), .untied = true}};
+    struct error err;
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(model_check(&good[i], &err), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(model_check(&bad[i], &err), -1);
+        assert_int_equal(err.code, CODE_CONFIG);
+    }
 }
 
 static void presets_have_the_sizes_of_the_design(void **state)
@@ -45,14 +111,15 @@ static void presets_have_the_sizes_of_the_design(void **state)
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct model_shape shape;
+        int kind;
 
-        assert_int_equal(model_preset(&shape, rows[i].name, NULL), 0);
+        assert_int_equal(model_preset(&shape, &kind, rows[i].name, NULL), 0);
         assert_int_equal(shape.layers, rows[i].layers);
         assert_int_equal(shape.hidden, rows[i].hidden);
         assert_int_equal(shape.heads, rows[i].heads);
         assert_int_equal(shape.seq_length, 1024);
         assert_int_equal(shape.vocab, 50257);
-        assert_int_equal(shape.kind, MODEL_GPT);
+        assert_int_equal(shape.objective, OBJECTIVE_CAUSAL);
         assert_int_equal(shape.hidden % shape.heads, 0);
     }
 }
@@ -60,18 +127,21 @@ static void presets_have_the_sizes_of_the_design(void **state)
 static void bert_presets(void **state)
 {
     struct model_shape shape;
+    int kind;
 
-    assert_int_equal(model_preset(&shape, "bert-345m", NULL), 0);
-    assert_memory_equal(&shape, (&(struct model_shape){24, 1024, 16, 512, 30522, MODEL_BERT}), sizeof shape);
-    assert_int_equal(model_preset(&shape, "bert-tiny", NULL), 0);
-    assert_memory_equal(&shape, (&(struct model_shape){4, 128, 4, 128, 260, MODEL_BERT}), sizeof shape);
+    assert_int_equal(model_preset(&shape, &kind, "bert-345m", NULL), 0);
+    assert_memory_equal(&shape, (&(struct model_shape){MODEL_SIZES(24, 1024, 16, 512, 30522), BERT_FIELDS}),
+                        sizeof shape);
+    assert_int_equal(model_preset(&shape, &kind, "bert-tiny", NULL), 0);
+    assert_memory_equal(&shape, (&(struct model_shape){MODEL_SIZES(4, 128, 4, 128, 260), BERT_FIELDS}), sizeof shape);
 }
 
 static void tiny_is_for_bytes(void **state)
 {
     struct model_shape shape;
+    int kind;
 
-    assert_int_equal(model_preset(&shape, "gpt-tiny", NULL), 0);
+    assert_int_equal(model_preset(&shape, &kind, "gpt-tiny", NULL), 0);
     assert_int_equal(shape.layers, 4);
     assert_int_equal(shape.hidden, 128);
     assert_int_equal(shape.heads, 4);
@@ -82,9 +152,10 @@ static void tiny_is_for_bytes(void **state)
 static void unknown_presets_list_the_known_ones(void **state)
 {
     struct model_shape shape;
+    int kind;
     struct error err;
 
-    assert_int_equal(model_preset(&shape, "bert-346m", &err), -1);
+    assert_int_equal(model_preset(&shape, &kind, "bert-346m", &err), -1);
     assert_int_equal(err.code, CODE_CONFIG);
     assert_non_null(strstr(err.text, "\"bert-346m\""));
     assert_non_null(strstr(err.text, "gpt-tiny, gpt-125m"));
@@ -97,6 +168,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_parameter_counts),
         cmocka_unit_test(bert_counts_its_heads_and_token_types),
+        cmocka_unit_test(absent_tensors_are_not_in_the_table),
+        cmocka_unit_test(widths_are_fields),
+        cmocka_unit_test(what_the_trainer_cannot_compute_is_refused),
         cmocka_unit_test(presets_have_the_sizes_of_the_design),
         cmocka_unit_test(bert_presets),
         cmocka_unit_test(tiny_is_for_bytes),

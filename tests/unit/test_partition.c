@@ -1,6 +1,7 @@
 /* Layers over pipeline parts, against every other way to do it. */
 #include "plan/schedule.h"
 #include "tests/cmocka_test.h"
+#include "tests/unit/model_fields.h"
 
 #define PARTS 16
 
@@ -11,7 +12,7 @@ static uint64_t partition_work(const struct model_shape *m, int parts, const int
     uint64_t work = layers * (24 * d * d + 4 * d * (uint64_t)m->seq_length);
 
     work += part == 0 ? 8 * d : 0;
-    work += part == parts - 1 ? 2 * (uint64_t)m->vocab * d + (m->kind == MODEL_BERT ? 2 * d * d : 0) : 0;
+    work += part == parts - 1 ? 2 * (uint64_t)m->vocab * d + (m->objective == OBJECTIVE_MASKED ? 2 * d * d : 0) : 0;
     return work;
 }
 
@@ -50,10 +51,13 @@ static void no_partition_is_better(void **state)
 {
     /* Heads of next to nothing, of parts of a layer and of several layers. */
     static const struct model_shape shapes[] = {
-        {0, 768, 12, 1024, 2, MODEL_GPT},       {0, 768, 12, 1024, 5000, MODEL_GPT},
-        {0, 768, 12, 1024, 30522, MODEL_BERT},  {0, 768, 12, 1024, 50257, MODEL_GPT},
-        {0, 12288, 96, 2048, 50257, MODEL_GPT}, {0, 64, 4, 4096, 256, MODEL_BERT},
-        {0, 64, 4, 32, 250880, MODEL_GPT},
+        {MODEL_SIZES(0, 768, 12, 1024, 2)},
+        {MODEL_SIZES(0, 768, 12, 1024, 5000)},
+        {MODEL_SIZES(0, 768, 12, 1024, 30522), BERT_FIELDS},
+        {MODEL_SIZES(0, 768, 12, 1024, 50257)},
+        {MODEL_SIZES(0, 12288, 96, 2048, 50257)},
+        {MODEL_SIZES(0, 64, 4, 4096, 256), BERT_FIELDS},
+        {MODEL_SIZES(0, 64, 4, 32, 250880)},
     };
 
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -75,10 +79,10 @@ static void no_partition_is_better(void **state)
 static void counts_are(const char *preset, int parts, const char *expected)
 {
     struct model_shape shape;
-    int first[PARTS + 1];
+    int first[PARTS + 1], kind;
     char text[100] = "";
 
-    assert_int_equal(model_preset(&shape, preset, NULL), 0);
+    assert_int_equal(model_preset(&shape, &kind, preset, NULL), 0);
     partition_layers(&shape, parts, first);
     for (int i = 0; i < parts; i++)
         snprintf(text + strlen(text), sizeof text - strlen(text), "%d ", first[i + 1] - first[i]);

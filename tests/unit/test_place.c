@@ -1,6 +1,7 @@
 /*
  * Ranks on nodes: a cost that is right by hand, the heavier axis beneath a switch, tp groups whole where they can be.
  */
+#include "common/model/model_tensors.h"
 #include "plan/place.h"
 #include "tests/unit/place_switches.h"
 
@@ -140,7 +141,7 @@ static void what_cannot_be_placed_is_refused(void **state)
 static void the_bytes_of_a_job_are_those_of_the_formulas(void **state)
 {
     struct job job = {
-        .model = {.layers = 8, .hidden = 64, .heads = 4, .seq_length = 32, .vocab = 256, .kind = MODEL_GPT},
+        .model = {.layers = 8, .hidden = 64, .heads = 4, .seq_length = 32, .vocab = 256},
         .batch = {.global_batch = 64, .micro_batch = 2},
         .parallel = {.tp = 2, .pp = 2, .chunks = 1, .zero = 1, .reduce = REDUCE_STEP},
         .precision = {.compute = DTYPE_BF16, .reduce = DTYPE_F32},

@@ -1,6 +1,7 @@
 /* What a rank is to hold and do: shares of a batch, and ZeRO's sizes. */
 #include "ckpt/models/units.h"
 #include "tests/cmocka_test.h"
+#include "tests/unit/model_fields.h"
 #include "plan/rank_config.h"
 
 /* Over the dp ranks every sample once and in order, and as many micro-batches on each. */
@@ -66,11 +67,12 @@ static void same_units(const struct rank_units *counts, const struct units *unit
     assert_memory_equal(number, counts->number, sizeof number);
 }
 
-/* Every layer is on one stage; the embedding on the first and the head on the last. */
-static void stages_have_all_layers_once(void **state)
+/* Every layer is on one stage; the embedding on the first and the head on the last, with the embedding if it is tied. */
+static void check_stages(bool untied)
 {
     struct job job = tiny_job();
 
+    job.model.untied = untied;
     for (int layers = 1; layers <= 7; layers++)
         for (int pp = 1; pp <= 4; pp++)
             for (int chunks = 1; chunks <= (pp > 1 ? 3 : 1); chunks++) {
@@ -96,7 +98,8 @@ static void stages_have_all_layers_once(void **state)
                         embeds += l.model.chunk[c].has_embedding;
                         heads += l.model.chunk[c].has_head;
                     }
-                    assert_int_equal(l.zero.tied, pp > 1 && (stage == 0 || stage == pp - 1));
+                    assert_int_equal(l.zero.tied, !untied && pp > 1 && (stage == 0 || stage == pp - 1));
+                    assert_int_equal(units->units[UNIT_WTE].here, stage == 0 || (!untied && stage == pp - 1));
                     same_units(&l.units, units);
                     units_destroy(units);
                 }
@@ -106,6 +109,12 @@ static void stages_have_all_layers_once(void **state)
                 assert_int_equal(heads, 1);
             }
     job_destroy(&job);
+}
+
+static void stages_have_all_layers_once(void **state)
+{
+    check_stages(false);
+    check_stages(true);
 }
 
 static void too_few_samples_are_refused(void **state)
@@ -293,7 +302,7 @@ static void attention_goes_to_cudnn_where_it_can(void **state)
     struct rank_config l;
     struct error err;
 
-    job.model = (struct model_shape){2, 1536, 12, 1024, 256, MODEL_GPT};
+    job.model = (struct model_shape){MODEL_SIZES(2, 1536, 12, 1024, 256)};
     job.precision.compute = DTYPE_BF16;
     job.batch.micro_batch = job.batch.global_batch = 4;
     assert_int_equal(rank_config_set(&l, &job, &mesh, 0, &gpu, &err), 0);
@@ -306,7 +315,7 @@ static void attention_goes_to_cudnn_where_it_can(void **state)
     assert_false(rank_config_uses_cudnn(&changed, &gpu));
     changed = job, changed.data.reset = RESET_DOCUMENT;
     assert_false(rank_config_uses_cudnn(&changed, &gpu));
-    changed = job, changed.model.kind = MODEL_BERT;
+    changed = job, changed.model.bidirectional = true;
     assert_false(rank_config_uses_cudnn(&changed, &gpu));
     job_destroy(&job);
 }
@@ -319,7 +328,8 @@ static void scratch_of_tensor_parallelism_is_bounded(void **state)
     static const struct {
         struct model_shape shape;
         int tp;
-    } models[] = {{{96, 12288, 96, 512, 30522, MODEL_BERT}, 32}, {{40, 5120, 40, 131072, 50257, MODEL_GPT}, 8}};
+    } models[] = {{{MODEL_SIZES(96, 12288, 96, 512, 30522), BERT_FIELDS}, 32},
+                  {{MODEL_SIZES(40, 5120, 40, 131072, 50257)}, 8}};
     struct job job = tiny_job();
     struct error err;
 

@@ -33,12 +33,17 @@ static struct world draw_world(uint32_t number)
     w.mesh.pp = draw(number, &used, 1, 4);
     if (w.mesh.pp > 1)
         w.chunks = draw(number, &used, 1, 2);
-    w.shape.kind = number % 2 ? MODEL_BERT : MODEL_GPT;
+    model_set_kind(&w.shape, (int)(number % 2));
     w.shape.layers = draw(number, &used, 1, 6);
     w.shape.heads = w.mesh.tp * draw(number, &used, 1, 3);
     w.shape.hidden = w.shape.heads * draw(number, &used, 1, 5);
     w.shape.seq_length = w.mesh.tp * draw(number, &used, 2, 9);
     w.shape.vocab = draw(number, &used, 5, 600);
+    w.shape.head_size = number % 3 == 0 ? 7 : 0;
+    w.shape.inner = number % 4 == 0 ? w.mesh.tp * 9 : 0;
+    w.shape.untied = number % 5 == 0;
+    w.shape.no_positions = number % 7 == 0;
+    w.shape.no_biases = number % 11 == 0;
     return w;
 }
 
@@ -173,7 +178,7 @@ static void check_world(const struct world *w)
             size_t count = units->units[u].count, shard = count / (size_t)w->mesh.dp;
 
             assert_int_equal(count % ((size_t)w->mesh.dp * UNIT_ALIGN), 0);
-            assert_int_equal(count > 0, units->units[u].here);
+            assert_int_equal(count > 0, units->units[u].here && units->units[u].ntensors > 0);
             if (count > 0)
                 check_shard(&whole, units, u, shard * (size_t)place.dp, shard);
         }
@@ -239,17 +244,20 @@ static void test_initial_weights_are_gpt2s(void **state)
             sum += values[tensor->offset + i];
             squares += (double)values[tensor->offset + i] * values[tensor->offset + i];
         }
-        if (t == BLOCK_QKV_WEIGHT || t == BLOCK_FC_WEIGHT)
+        if (tensor == unit_find(block, PART_QKV, WEIGHT) || tensor == unit_find(block, PART_FC, WEIGHT))
             expected = 0.02;
-        if (t == BLOCK_ATTN_PROJ_WEIGHT || t == BLOCK_MLP_PROJ_WEIGHT)
+        if (tensor == unit_find(block, PART_ATTN_PROJ, WEIGHT) || tensor == unit_find(block, PART_MLP_PROJ, WEIGHT))
             expected = 0.02 / sqrt(8.0);
         if (expected > 0) {
             assert_true(fabs(sum / n) < 5 * expected / sqrt(n));
             assert_true(fabs(sqrt(squares / n) / expected - 1) < 0.01);
-            assert_true(tensor_is_matrix(&units->tensors[tensor->index]));
+            assert_true(tensor->row.decays);
         } else {
-            assert_true(sum == (t == BLOCK_LN_1_WEIGHT || t == BLOCK_LN_2_WEIGHT ? n : 0));
-            assert_false(tensor_is_matrix(&units->tensors[tensor->index]));
+            assert_true(sum ==
+                        (tensor == unit_find(block, PART_LN_1, WEIGHT) || tensor == unit_find(block, PART_LN_2, WEIGHT)
+                             ? n
+                             : 0));
+            assert_false(tensor->row.decays);
         }
     }
     free(values);

@@ -11,7 +11,7 @@ static struct batch place_arrays(const struct model_shape *shape, bool documents
     size_t samples = most > 0 ? (size_t)most : 1, tokens = samples * (size_t)shape->seq_length;
     struct batch batch = {.most = most, .seq_length = shape->seq_length, .tokens = memory, .targets = memory + tokens};
 
-    if (shape->kind == MODEL_BERT) {
+    if (shape->objective == OBJECTIVE_MASKED) {
         batch.types = memory + 2 * tokens;
         batch.lengths = memory + 3 * tokens;
         batch.order = batch.lengths + samples;

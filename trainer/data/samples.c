@@ -265,7 +265,7 @@ struct samples *samples_create(const struct job *job, const char *prefix, bool s
                                struct error *err)
 {
     struct samples *s = error_calloc(1, sizeof *s, err);
-    bool bert = job->model.kind == MODEL_BERT;
+    bool bert = job->model.objective == OBJECTIVE_MASKED;
 
     if (!s)
         return NULL;

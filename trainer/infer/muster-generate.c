@@ -103,7 +103,7 @@ static int read_job(struct generator *g, struct error *err)
 {
     if (job_parse(&g->job, ckpt_job_text(g->ckpt), ckpt_path(g->ckpt), NULL, 0, err) < 0)
         return -1;
-    if (g->job.model.kind != MODEL_GPT)
+    if (g->job.model.objective != OBJECTIVE_CAUSAL)
         return error_set(err, CODE_DATA, "%s is a checkpoint of a BERT, which does not predict the next token",
                          ckpt_path(g->ckpt));
     return 0;

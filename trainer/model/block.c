@@ -70,11 +70,11 @@ static struct attention attention_arguments(const struct block_pass *b)
         .batch = b->mb->samples,
         .seq = m->seq_length,
         .heads = m->heads / c->tp->size,
-        .head_size = m->hidden / m->heads,
-        .causal = m->kind == MODEL_GPT,
+        .head_size = model_head_size(m),
+        .causal = !m->bidirectional,
         .dtype = c->dtype,
         .qkv = b->a->qkv,
-        .lengths = m->kind == MODEL_GPT ? NULL : b->mb->lengths,
+        .lengths = b->mb->lengths,
         .document_start = b->mb->document_start,
         .out = b->a->att,
         .lse = b->a->lse,
@@ -95,23 +95,22 @@ static struct attention attention_arguments(const struct block_pass *b)
 /* ---- forward, in pieces that recomputing shares ---- */
 
 /* A column-parallel layer: y [R, out] from this rank's rows of the norm's output x. */
-static void column_parallel_forward(const struct block_pass *b, int tensor, void *y, const void *x, void *aux, int out)
+static void column_parallel_forward(const struct block_pass *b, enum model_part part, void *y, const void *x, void *aux)
 {
     const struct context *c = b->w.c;
-    int rows = all_rows(b), d = c->shape->hidden;
+    int rows = all_rows(b);
 
-    tp_start_all_gather(c->tp, x, b->s->full_a, rows, d, b->w.unit->name);
-    linear_forward(&b->w, tensor, y, tp_all_gathered(c->tp, x, b->s->full_a), aux, rows, d, out);
+    tp_start_all_gather(c->tp, x, b->s->full_a, rows, c->shape->hidden, b->w.unit->name);
+    linear_forward(&b->w, part, true, y, tp_all_gathered(c->tp, x, b->s->full_a), aux, rows);
 }
 
-/* part = in[rows, n] W, summed over the group; returns this rank's rows of the sum. */
-static const void *row_parallel_forward(const struct block_pass *b, int tensor, const void *in, int n)
+/* in W, summed over the group: returns this rank's rows of the sum. The bias is added with the residual. */
+static const void *row_parallel_forward(const struct block_pass *b, enum model_part part, const void *in)
 {
     const struct context *c = b->w.c;
     int rows = all_rows(b), d = c->shape->hidden;
-    struct matmul product = context_product(c, rows, d, n, in, weights_at(&b->w, tensor), b->s->part);
 
-    c->k->matmul(c->dev, &product);
+    linear_forward(&b->w, part, false, b->s->part, in, NULL, rows);
     tp_start_reduce_scatter(c->tp, b->s->local, b->s->part, rows, d, b->w.unit->name);
     return tp_reduce_scattered(c->tp, b->s->local, b->s->part);
 }
@@ -121,7 +120,7 @@ static void attention_forward(const struct block_pass *b)
     const struct context *c = b->w.c;
     struct attention attention = attention_arguments(b);
 
-    column_parallel_forward(b, BLOCK_QKV_WEIGHT, b->a->qkv, b->a->y1, NULL, 3 * c->shape->hidden / c->tp->size);
+    column_parallel_forward(b, PART_QKV, b->a->qkv, b->a->y1, NULL);
     c->k->attention_forward(c->dev, &attention);
 }
 
@@ -135,26 +134,25 @@ static void second_norm(const struct block_pass *b, const void *projected)
                                                 .dtype = c->dtype,
                                                 .x = b->a->x,
                                                 .branch = projected,
-                                                .bias = weights_at(&b->w, BLOCK_ATTN_PROJ_BIAS),
+                                                .bias = weights_at(&b->w, PART_ATTN_PROJ, BIAS),
                                                 .dropout = context_dropout(c, b->mb, dropout_site(b, "attn.c_proj")),
                                                 .sum = b->a->mid,
                                                 .y = b->a->y2,
                                                 .mean = b->a->mean2,
                                                 .rstd = b->a->rstd2,
-                                                .gamma = weights_at(&b->w, BLOCK_LN_2_WEIGHT),
-                                                .beta = weights_at(&b->w, BLOCK_LN_2_BIAS)});
+                                                .gamma = weights_at(&b->w, PART_LN_2, WEIGHT),
+                                                .beta = weights_at(&b->w, PART_LN_2, BIAS)});
 }
 
 /* The forward pass from x to act, without the last product. */
 static void forward_to_act(const struct block_pass *b)
 {
     const struct block_activations *a = b->a;
-    int split = b->w.c->shape->hidden / b->w.c->tp->size;
 
-    norm_forward(&b->w, BLOCK_LN_1_WEIGHT, a->x, a->y1, a->mean1, a->rstd1, local_rows(b));
+    norm_forward(&b->w, PART_LN_1, a->x, a->y1, a->mean1, a->rstd1, local_rows(b));
     attention_forward(b);
-    second_norm(b, row_parallel_forward(b, BLOCK_ATTN_PROJ_WEIGHT, a->att, split));
-    column_parallel_forward(b, BLOCK_FC_WEIGHT, a->act, a->y2, a->pre, 4 * split);
+    second_norm(b, row_parallel_forward(b, PART_ATTN_PROJ, a->att));
+    column_parallel_forward(b, PART_FC, a->act, a->y2, a->pre);
 }
 
 void block_forward(const struct block_pass *b, void *out)
@@ -163,13 +161,13 @@ void block_forward(const struct block_pass *b, void *out)
     const void *projected;
 
     forward_to_act(b);
-    projected = row_parallel_forward(b, BLOCK_MLP_PROJ_WEIGHT, b->a->act, 4 * c->shape->hidden / c->tp->size);
+    projected = row_parallel_forward(b, PART_MLP_PROJ, b->a->act);
     c->k->residual(c->dev, &(struct residual){.rows = local_rows(b),
                                               .cols = c->shape->hidden,
                                               .dtype = c->dtype,
                                               .x = b->a->mid,
                                               .branch = projected,
-                                              .bias = weights_at(&b->w, BLOCK_MLP_PROJ_BIAS),
+                                              .bias = weights_at(&b->w, PART_MLP_PROJ, BIAS),
                                               .dropout = context_dropout(c, b->mb, dropout_site(b, "mlp")),
                                               .sum = out});
 }
@@ -194,7 +192,7 @@ void block_recompute(const struct block_pass *b, enum recompute recompute)
  * dropout's mask (in s->local), or dx itself without dropout. Computes the bias's gradient, and returns the branch's,
  * gathered: all rows.
  */
-static const void *residual_backward(const struct block_pass *b, int bias, const char *site, const void *dx)
+static const void *residual_backward(const struct block_pass *b, enum model_part part, const char *site, const void *dx)
 {
     const struct context *c = b->w.c;
     struct dropout dropout = context_dropout(c, b->mb, dropout_site(b, site));
@@ -205,7 +203,8 @@ static const void *residual_backward(const struct block_pass *b, int bias, const
         c->k->dropout_backward(c->dev, c->dtype, b->s->local, dx, (size_t)local * (size_t)d, &dropout);
         dz = b->s->local;
     }
-    c->k->bias_backward(c->dev, c->dtype, weights_gradient(&b->w, bias), dz, local, d, false);
+    if (weights_gradient(&b->w, part, BIAS))
+        c->k->bias_backward(c->dev, c->dtype, weights_gradient(&b->w, part, BIAS), dz, local, d, false);
     tp_start_all_gather(c->tp, dz, b->s->full_a, all_rows(b), d, b->w.unit->name);
     return tp_all_gathered(c->tp, dz, b->s->full_a);
 }
@@ -214,8 +213,8 @@ static const void *residual_backward(const struct block_pass *b, int bias, const
  * A column-parallel layer after a norm: computes its gradients from dy [R, out]. Returns the gradient of the norm's
  * output y (local rows), summed over the group. The weight's gradient is computed during the exchange.
  */
-static const void *column_parallel_backward(const struct block_pass *b, int tensor, const void *dy, const void *y,
-                                            int out)
+static const void *column_parallel_backward(const struct block_pass *b, enum model_part part, const void *dy,
+                                            const void *y)
 {
     const struct context *c = b->w.c;
     const struct block_scratch *s = b->s;
@@ -223,32 +222,29 @@ static const void *column_parallel_backward(const struct block_pass *b, int tens
     const void *all;
 
     tp_start_all_gather(c->tp, y, s->full_b, rows, d, b->w.unit->name);
-    linear_backward_input(&b->w, tensor, s->part, dy, NULL, rows, d, out);
+    linear_backward_input(&b->w, part, s->part, dy, NULL, rows);
     all = tp_all_gathered(c->tp, y, s->full_b);
     tp_start_reduce_scatter(c->tp, s->local, s->part, rows, d, b->w.unit->name);
-    linear_backward_weight(&b->w, tensor, true, dy, all, rows, d, out);
+    linear_backward_weight(&b->w, part, true, dy, all, rows);
     return tp_reduce_scattered(c->tp, s->local, s->part);
 }
 
-/* A row-parallel layer: its gradients from dz [R, d], and that of its input `in` [R, n] in dx. */
-static void row_parallel_backward(const struct block_pass *b, int tensor, void *dx, const void *dz, const void *in,
-                                  void *aux, int n)
+/* A row-parallel layer: its gradients from dz [R, d], and that of its input `in` in dx. */
+static void row_parallel_backward(const struct block_pass *b, enum model_part part, void *dx, const void *dz,
+                                  const void *in, void *aux)
 {
-    int rows = all_rows(b), d = b->w.c->shape->hidden;
-
-    linear_backward_input(&b->w, tensor, dx, dz, aux, rows, n, d);
-    linear_backward_weight(&b->w, tensor, false, dz, in, rows, n, d);
+    linear_backward_input(&b->w, part, dx, dz, aux, all_rows(b));
+    linear_backward_weight(&b->w, part, false, dz, in, all_rows(b));
 }
 
 static void mlp_backward(const struct block_pass *b, void *dx)
 {
     const struct block_activations *a = b->a;
-    int wide = 4 * b->w.c->shape->hidden / b->w.c->tp->size;
-    const void *dz = residual_backward(b, BLOCK_MLP_PROJ_BIAS, "mlp", dx), *dy;
+    const void *dz = residual_backward(b, PART_MLP_PROJ, "mlp", dx), *dy;
 
-    row_parallel_backward(b, BLOCK_MLP_PROJ_WEIGHT, b->s->wide, dz, a->act, a->pre, wide);
-    dy = column_parallel_backward(b, BLOCK_FC_WEIGHT, b->s->wide, a->y2, wide);
-    norm_backward(&b->w, BLOCK_LN_2_WEIGHT, dy, a->mid, a->mean2, a->rstd2, dx, local_rows(b), dx);
+    row_parallel_backward(b, PART_MLP_PROJ, b->s->wide, dz, a->act, a->pre);
+    dy = column_parallel_backward(b, PART_FC, b->s->wide, a->y2);
+    norm_backward(&b->w, PART_LN_2, dy, a->mid, a->mean2, a->rstd2, dx, local_rows(b), dx);
 }
 
 static void attention_backward(const struct block_pass *b)
@@ -263,14 +259,13 @@ static void attention_backward(const struct block_pass *b)
 void block_backward(const struct block_pass *b, void *dx)
 {
     const struct block_activations *a = b->a;
-    int split = b->w.c->shape->hidden / b->w.c->tp->size;
     const void *dz, *dy;
 
     mlp_backward(b, dx); /* dx becomes the gradient of mid */
-    dz = residual_backward(b, BLOCK_ATTN_PROJ_BIAS, "attn.c_proj", dx);
-    row_parallel_backward(b, BLOCK_ATTN_PROJ_WEIGHT, b->s->narrow, dz, a->att, NULL, split);
+    dz = residual_backward(b, PART_ATTN_PROJ, "attn.c_proj", dx);
+    row_parallel_backward(b, PART_ATTN_PROJ, b->s->narrow, dz, a->att, NULL);
     attention_backward(b);
-    dy = column_parallel_backward(b, BLOCK_QKV_WEIGHT, b->s->wide, a->y1, 3 * split);
-    norm_backward(&b->w, BLOCK_LN_1_WEIGHT, dy, a->x, a->mean1, a->rstd1, dx, local_rows(b), dx);
+    dy = column_parallel_backward(b, PART_QKV, b->s->wide, a->y1);
+    norm_backward(&b->w, PART_LN_1, dy, a->x, a->mean1, a->rstd1, dx, local_rows(b), dx);
     tp_all_reduce_f32(b->w.c->tp, b->w.grad, b->w.unit->replicated, b->w.unit->name);
 }

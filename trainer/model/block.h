@@ -1,7 +1,7 @@
 /*
- * block.h - one transformer block of GPT-2 (pre-norm), forward and backward, written once in terms of kernels.h and the
- * tp group. BERT's is the same without the causal mask and with padding. A GPT's attention stays within documents if
- * the micro-batch has document_start.
+ * block.h - one transformer block (pre-norm), forward and backward, written once in terms of kernels.h and the tp group.
+ * Which block it is, the model's description says (common/model/model_shape.h). Attention stays within documents if the
+ * micro-batch has document_start.
  *
  *     y1  = layernorm(x; ln_1)               gather y1 (all rows)
  *     qkv = y1 Wqkv + b                      att = attention(qkv)
@@ -10,8 +10,8 @@
  *     pre = y2 Wfc + b                       act = gelu(pre)
  *     out = mid + dropout(reduce(act Wproj) + b)
  *
- * Weights are [in, out], as in Hugging Face's GPT-2. This rank has heads/tp of the heads and 4d/tp of
- * the MLP's hidden units.
+ * Weights are [in, out]. This rank has 1/tp of the heads and of the MLP's inner units. q, qkv and i below: its columns
+ * of queries, of all projections and of the MLP's inner width.
  */
 #ifndef MUSTER_TRAINER_MODEL_BLOCK_H
 #define MUSTER_TRAINER_MODEL_BLOCK_H
@@ -23,16 +23,16 @@ struct block_activations {
     void *x;                              /* [Rl, d], the block's input, borrowed */
     void *y1, *mid, *y2;                  /* [Rl, d] */
     float *mean1, *rstd1, *mean2, *rstd2; /* [Rl] */
-    void *qkv;                            /* [R, 3d/tp]: Q | K | V, each heads/tp x head_size (struct attention) */
-    void *att;                            /* [R, d/tp] */
+    void *qkv;                            /* [R, qkv]: Q | K | V (struct attention) */
+    void *att;                            /* [R, q] */
     float *lse;                           /* [samples, a', s] */
-    void *pre, *act;                      /* [R, 4d/tp] */
+    void *pre, *act;                      /* [R, i] */
 };
 
 /* Buffers that one block uses at a time; all blocks share them. */
 struct block_scratch {
-    void *wide;   /* [R, 4d/tp]: gradient of pre, then of qkv */
-    void *narrow; /* [R, d/tp]: gradient of att */
+    void *wide;   /* [R, max(i, qkv)]: gradient of pre, then of qkv */
+    void *narrow; /* [R, q]: gradient of att */
     void *part;   /* [R, d]: partial sums before reduce */
     void *local;  /* [Rl, d]: after reduce; and gradients before a dropout */
     void *full_a; /* [R, d], tp > 1: forward: gathered y1 or y2; backward: gathered gradients */

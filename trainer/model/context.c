@@ -22,14 +22,18 @@ struct dropout context_dropout(const struct context *c, const struct micro_batch
         .p = c->job->dropout.hidden, .stream = {.seed = c->job->batch.seed, .site = site}, .first = first_row * d};
 }
 
-const void *weights_at(const struct weights *w, int tensor)
+const void *weights_at(const struct weights *w, enum model_part part, enum part_term term)
 {
-    return (const char *)w->param + w->unit->tensors[tensor].offset * dtype_size(w->c->dtype);
+    const struct unit_tensor *tensor = unit_find(w->unit, part, term);
+
+    return tensor ? (const char *)w->param + tensor->offset * dtype_size(w->c->dtype) : NULL;
 }
 
-float *weights_gradient(const struct weights *w, int tensor)
+float *weights_gradient(const struct weights *w, enum model_part part, enum part_term term)
 {
-    return w->grad + w->unit->tensors[tensor].offset;
+    const struct unit_tensor *tensor = unit_find(w->unit, part, term);
+
+    return tensor ? w->grad + tensor->offset : NULL;
 }
 
 struct matmul context_product(const struct context *c, int m, int n, int k, const void *a, const void *b, void *out)
@@ -37,20 +41,24 @@ struct matmul context_product(const struct context *c, int m, int n, int k, cons
     return (struct matmul){.m = m, .n = n, .k = k, .dtype = c->dtype, .a = a, .b = b, .c = out};
 }
 
-void linear_forward(const struct weights *w, int tensor, void *y, const void *x, void *aux, int rows, int in, int out)
+void linear_forward(const struct weights *w, enum model_part part, bool bias, void *y, const void *x, void *aux,
+                    int rows)
 {
-    struct matmul product = context_product(w->c, rows, out, in, x, weights_at(w, tensor), y);
+    const struct unit_tensor *box = unit_find(w->unit, part, WEIGHT);
+    int in = (int)box->shape[0], out = (int)box->count / in;
+    struct matmul product = context_product(w->c, rows, out, in, x, weights_at(w, part, WEIGHT), y);
 
-    product.bias = weights_at(w, tensor + 1);
+    product.bias = bias ? weights_at(w, part, BIAS) : NULL;
     product.aux = aux;
-    product.epilogue = aux ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
+    product.epilogue = aux ? EPILOGUE_BIAS_GELU : product.bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
     w->c->k->matmul(w->c->dev, &product);
 }
 
-void linear_backward_input(const struct weights *w, int tensor, void *dx, const void *dy, void *aux, int rows, int in,
-                           int out)
+void linear_backward_input(const struct weights *w, enum model_part part, void *dx, const void *dy, void *aux, int rows)
 {
-    struct matmul product = context_product(w->c, rows, in, out, dy, weights_at(w, tensor), dx);
+    const struct unit_tensor *box = unit_find(w->unit, part, WEIGHT);
+    int in = (int)box->shape[0], out = (int)box->count / in;
+    struct matmul product = context_product(w->c, rows, in, out, dy, weights_at(w, part, WEIGHT), dx);
 
     product.transpose_b = true;
     product.aux = aux;
@@ -58,17 +66,20 @@ void linear_backward_input(const struct weights *w, int tensor, void *dx, const 
     w->c->k->matmul(w->c->dev, &product);
 }
 
-void linear_backward_weight(const struct weights *w, int tensor, bool bias, const void *dy, const void *x, int rows,
-                            int in, int out)
+void linear_backward_weight(const struct weights *w, enum model_part part, bool bias, const void *dy, const void *x,
+                            int rows)
 {
-    struct matmul product = context_product(w->c, in, out, rows, x, dy, weights_gradient(w, tensor));
+    const struct unit_tensor *box = unit_find(w->unit, part, WEIGHT);
+    int in = (int)box->shape[0], out = (int)box->count / in;
+    struct matmul product = context_product(w->c, in, out, rows, x, dy, weights_gradient(w, part, WEIGHT));
 
     product.transpose_a = product.c_fp32 = true;
-    product.sums = bias ? weights_gradient(w, tensor + 1) : NULL;
+    product.sums = bias ? weights_gradient(w, part, BIAS) : NULL;
     w->c->k->matmul(w->c->dev, &product);
 }
 
-void norm_forward(const struct weights *w, int tensor, const void *x, void *y, float *mean, float *rstd, int rows)
+void norm_forward(const struct weights *w, enum model_part part, const void *x, void *y, float *mean, float *rstd,
+                  int rows)
 {
     w->c->k->layernorm_forward(w->c->dev, &(struct layernorm){.rows = rows,
                                                               .cols = w->c->shape->hidden,
@@ -77,11 +88,11 @@ void norm_forward(const struct weights *w, int tensor, const void *x, void *y, f
                                                               .y = y,
                                                               .mean = mean,
                                                               .rstd = rstd,
-                                                              .gamma = weights_at(w, tensor),
-                                                              .beta = weights_at(w, tensor + 1)});
+                                                              .gamma = weights_at(w, part, WEIGHT),
+                                                              .beta = weights_at(w, part, BIAS)});
 }
 
-void norm_backward(const struct weights *w, int tensor, const void *dy, const void *x, const float *mean,
+void norm_backward(const struct weights *w, enum model_part part, const void *dy, const void *x, const float *mean,
                    const float *rstd, const void *dresidual, int rows, void *dx)
 {
     w->c->k->layernorm_backward(w->c->dev, &(struct layernorm_backward){.rows = rows,
@@ -93,9 +104,9 @@ void norm_backward(const struct weights *w, int tensor, const void *dy, const vo
                                                                         .dx = dx,
                                                                         .mean = mean,
                                                                         .rstd = rstd,
-                                                                        .gamma = weights_at(w, tensor),
-                                                                        .dgamma = weights_gradient(w, tensor),
-                                                                        .dbeta = weights_gradient(w, tensor + 1)});
+                                                                        .gamma = weights_at(w, part, WEIGHT),
+                                                                        .dgamma = weights_gradient(w, part, WEIGHT),
+                                                                        .dbeta = weights_gradient(w, part, BIAS)});
 }
 
 const float *context_read(const struct context *c, float *host, const float *at, size_t count)

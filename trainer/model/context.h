@@ -52,33 +52,36 @@ struct weights {
     float *grad;
 };
 
-/* The address of one of the unit's tensors, and of its gradient. */
-const void *weights_at(const struct weights *w, int tensor);
-float *weights_gradient(const struct weights *w, int tensor);
+/* The address of a part's weight or bias, and of its gradient; NULL if the model has none. */
+const void *weights_at(const struct weights *w, enum model_part part, enum part_term term);
+float *weights_gradient(const struct weights *w, enum model_part part, enum part_term term);
 
 /* A description of out[m, n] = a[m, k] b[k, n]; the caller adds options and calls k->matmul. */
 struct matmul context_product(const struct context *c, int m, int n, int k, const void *a, const void *b, void *out);
 
 /*
- * Below, W is tensor number `tensor` of the unit, and its bias is number tensor + 1.
+ * Below, W [in, out] is the rank's box of the part's weight, and bias its bias.
  *
- * y[rows, out] = x[rows, in] W[in, out] + bias. If aux is not NULL, aux = this sum, and y = gelu(aux).
+ * y[rows, out] = x[rows, in] W. With `bias` it is added, if there is one. If aux is not NULL, aux = this sum, and
+ * y = gelu(aux).
  */
-void linear_forward(const struct weights *w, int tensor, void *y, const void *x, void *aux, int rows, int in, int out);
+void linear_forward(const struct weights *w, enum model_part part, bool bias, void *y, const void *x, void *aux,
+                    int rows);
 
 /* dx[rows, in] = dy[rows, out] W^T, times gelu'(aux) if aux is not NULL. */
-void linear_backward_input(const struct weights *w, int tensor, void *dx, const void *dy, void *aux, int rows, int in,
-                           int out);
+void linear_backward_input(const struct weights *w, enum model_part part, void *dx, const void *dy, void *aux,
+                           int rows);
 
-/* dW[in, out] = x^T dy; with `bias` its gradient too, which is the column sums of dy. */
-void linear_backward_weight(const struct weights *w, int tensor, bool bias, const void *dy, const void *x, int rows,
-                            int in, int out);
+/* dW = x^T dy; with `bias` the gradient of the bias too, if there is one: the column sums of dy. */
+void linear_backward_weight(const struct weights *w, enum model_part part, bool bias, const void *dy, const void *x,
+                            int rows);
 
 /* y = layernorm(x) [rows, d], with W as the scale and the bias as the shift. */
-void norm_forward(const struct weights *w, int tensor, const void *x, void *y, float *mean, float *rstd, int rows);
+void norm_forward(const struct weights *w, enum model_part part, const void *x, void *y, float *mean, float *rstd,
+                  int rows);
 
 /* dx = gradient of x from that of y (+ dresidual, if not NULL); x, mean and rstd are the forward pass's. */
-void norm_backward(const struct weights *w, int tensor, const void *dy, const void *x, const float *mean,
+void norm_backward(const struct weights *w, enum model_part part, const void *dy, const void *x, const float *mean,
                    const float *rstd, const void *dresidual, int rows, void *dx);
 
 /*

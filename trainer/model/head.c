@@ -1,8 +1,8 @@
 #include "trainer/model/head.h"
 
-static bool is_bert(const struct model_head *h)
+static bool has_part(const struct model_head *h, enum model_part part)
 {
-    return h->w.c->shape->kind == MODEL_BERT;
+    return unit_find(h->w.unit, part, WEIGHT) != NULL;
 }
 
 static void place_order(struct head_order *o, const struct context *c, const size_t bytes[HEAD_PIECES],
@@ -30,15 +30,13 @@ void head_place(struct model_head *h, const struct context *c, const struct unit
     h->h = place_buffer(layout, bytes[HEAD_NORM]);
     h->mean = place_buffer(layout, bytes[HEAD_MEAN]);
     h->rstd = place_buffer(layout, bytes[HEAD_MEAN]);
-    if (!is_bert(h))
-        return;
     place_order(&h->order, c, bytes, layout);
-    h->pre = place_buffer(layout, bytes[HEAD_NORM]);
-    h->act = place_buffer(layout, bytes[HEAD_NORM]);
-    h->y = place_buffer(layout, bytes[HEAD_NORM]);
-    h->dact = place_buffer(layout, bytes[HEAD_NORM]);
-    h->mlm_mean = place_buffer(layout, bytes[HEAD_MEAN]);
-    h->mlm_rstd = place_buffer(layout, bytes[HEAD_MEAN]);
+    h->pre = place_buffer(layout, bytes[HEAD_TRANSFORM]);
+    h->act = place_buffer(layout, bytes[HEAD_TRANSFORM]);
+    h->y = place_buffer(layout, bytes[HEAD_TRANSFORM]);
+    h->dact = place_buffer(layout, bytes[HEAD_TRANSFORM]);
+    h->mlm_mean = place_buffer(layout, bytes[HEAD_TRANSFORM_MEAN]);
+    h->mlm_rstd = place_buffer(layout, bytes[HEAD_TRANSFORM_MEAN]);
 }
 
 /* ---- the order of sentences ---- */
@@ -73,13 +71,12 @@ static double order_forward(struct model_head *h, int n, double scale)
     struct head_order *o = &h->order;
     const float *losses;
     double total = 0;
-    int d = c->shape->hidden;
 
     o->ce.rows = n;
     o->ce.scale = (float)scale;
-    linear_forward(&h->w, HEAD_POOLER_WEIGHT, o->pooled, o->first, NULL, n, d, d);
-    c->k->tanh_forward(c->dev, c->dtype, o->pooled, o->pooled, (size_t)n * (size_t)d);
-    linear_forward(&h->w, HEAD_ORDER_WEIGHT, o->ce.logits, o->pooled, NULL, n, d, 2);
+    linear_forward(&h->w, PART_POOLER, true, o->pooled, o->first, NULL, n);
+    c->k->tanh_forward(c->dev, c->dtype, o->pooled, o->pooled, (size_t)n * (size_t)c->shape->hidden);
+    linear_forward(&h->w, PART_ORDER, true, o->ce.logits, o->pooled, NULL, n);
     c->k->cross_entropy_stats(c->dev, &o->ce);
     c->k->cross_entropy_finish(c->dev, &o->ce);
     losses = context_read(c, h->vocabulary.host, o->ce.loss, (size_t)n);
@@ -90,11 +87,12 @@ static double order_forward(struct model_head *h, int n, double scale)
 
 static void zero_gradients(struct model_head *h)
 {
-    const int tensors[] = {HEAD_POOLER_WEIGHT, HEAD_POOLER_BIAS, HEAD_ORDER_WEIGHT, HEAD_ORDER_BIAS};
+    for (int i = 0; i < h->w.unit->ntensors; i++) {
+        const struct unit_tensor *t = &h->w.unit->tensors[i];
 
-    for (int i = 0; i < 4; i++)
-        h->w.c->k->zero(h->w.c->dev, weights_gradient(&h->w, tensors[i]),
-                        h->w.unit->tensors[tensors[i]].count * sizeof(float));
+        if (t->row.part == PART_POOLER || t->row.part == PART_ORDER)
+            h->w.c->k->zero(h->w.c->dev, h->w.grad + t->offset, t->count * sizeof(float));
+    }
 }
 
 static void add_first_rows(struct model_head *h, void *dh, const struct micro_batch *mb)
@@ -117,13 +115,12 @@ static void order_backward(struct model_head *h, int n, const struct micro_batch
     const struct context *c = h->w.c;
     struct head_order *o = &h->order;
     void *dpooled = o->gradient;
-    int d = c->shape->hidden;
 
-    linear_backward_weight(&h->w, HEAD_ORDER_WEIGHT, true, o->ce.logits, o->pooled, n, d, 2);
-    linear_backward_input(&h->w, HEAD_ORDER_WEIGHT, dpooled, o->ce.logits, NULL, n, d, 2);
-    c->k->tanh_backward(c->dev, c->dtype, dpooled, dpooled, o->pooled, (size_t)n * (size_t)d);
-    linear_backward_weight(&h->w, HEAD_POOLER_WEIGHT, true, dpooled, o->first, n, d, d);
-    linear_backward_input(&h->w, HEAD_POOLER_WEIGHT, o->first, dpooled, NULL, n, d, d);
+    linear_backward_weight(&h->w, PART_ORDER, true, o->ce.logits, o->pooled, n);
+    linear_backward_input(&h->w, PART_ORDER, dpooled, o->ce.logits, NULL, n);
+    c->k->tanh_backward(c->dev, c->dtype, dpooled, dpooled, o->pooled, (size_t)n * (size_t)c->shape->hidden);
+    linear_backward_weight(&h->w, PART_POOLER, true, dpooled, o->first, n);
+    linear_backward_input(&h->w, PART_POOLER, o->first, dpooled, NULL, n);
     add_first_rows(h, dh, mb);
 }
 
@@ -146,31 +143,26 @@ static double order_loss(struct model_head *h, const struct micro_batch *mb, con
 /* The input of the projection to the vocabulary: the final norm's output, or BERT's transform of it. */
 static void *mlm_forward(struct model_head *h, const void *x, const struct micro_batch *mb)
 {
-    int local = context_local_rows(h->w.c, mb->samples), d = h->w.c->shape->hidden;
+    int local = context_local_rows(h->w.c, mb->samples);
 
-    norm_forward(&h->w, HEAD_LN_F_WEIGHT, x, h->h, h->mean, h->rstd, local);
-    if (!is_bert(h))
+    norm_forward(&h->w, PART_LN_F, x, h->h, h->mean, h->rstd, local);
+    if (!has_part(h, PART_MLM))
         return h->h;
-    linear_forward(&h->w, HEAD_MLM_WEIGHT, h->act, h->h, h->pre, local, d, d);
-    norm_forward(&h->w, HEAD_MLM_LN_WEIGHT, h->act, h->y, h->mlm_mean, h->mlm_rstd, local);
+    linear_forward(&h->w, PART_MLM, true, h->act, h->h, h->pre, local);
+    norm_forward(&h->w, PART_MLM_LN, h->act, h->y, h->mlm_mean, h->mlm_rstd, local);
     return h->y;
-}
-
-static const void *vocabulary_bias(const struct model_head *h)
-{
-    return is_bert(h) ? weights_at(&h->w, HEAD_VOCAB_BIAS) : NULL;
 }
 
 /* Computes the gradient of h, in h->act, from that of y, in h->y; and the transform's gradients. */
 static void transform_backward(struct model_head *h, const struct micro_batch *mb)
 {
     const struct context *c = h->w.c;
-    int local = context_local_rows(c, mb->samples), d = c->shape->hidden;
+    int local = context_local_rows(c, mb->samples);
 
-    norm_backward(&h->w, HEAD_MLM_LN_WEIGHT, h->y, h->act, h->mlm_mean, h->mlm_rstd, NULL, local, h->dact);
-    c->k->gelu_backward(c->dev, c->dtype, h->pre, h->dact, h->pre, (size_t)local * (size_t)d);
-    linear_backward_weight(&h->w, HEAD_MLM_WEIGHT, true, h->pre, h->h, local, d, d);
-    linear_backward_input(&h->w, HEAD_MLM_WEIGHT, h->act, h->pre, NULL, local, d, d);
+    norm_backward(&h->w, PART_MLM_LN, h->y, h->act, h->mlm_mean, h->mlm_rstd, NULL, local, h->dact);
+    c->k->gelu_backward(c->dev, c->dtype, h->pre, h->dact, h->pre, (size_t)local * (size_t)c->shape->hidden);
+    linear_backward_weight(&h->w, PART_MLM, true, h->pre, h->h, local);
+    linear_backward_input(&h->w, PART_MLM, h->act, h->pre, NULL, local);
 }
 
 struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,
@@ -186,16 +178,17 @@ struct losses head_loss(struct model_head *h, const void *param, const void *wte
         h->w.grad = gradients->head;
         vocabulary.scale = gradients->scales->tokens;
         vocabulary.wte = gradients->wte;
-        vocabulary.bias = is_bert(h) ? weights_gradient(&h->w, HEAD_VOCAB_BIAS) : NULL;
+        vocabulary.bias = weights_gradient(&h->w, PART_LOGITS, BIAS);
     }
-    losses.token_loss = vocabulary_loss(&h->vocabulary, wte, vocabulary_bias(h), y, mb, gradients ? &vocabulary : NULL);
-    if (gradients && is_bert(h))
+    losses.token_loss = vocabulary_loss(&h->vocabulary, wte, weights_at(&h->w, PART_LOGITS, BIAS), y, mb,
+                                        gradients ? &vocabulary : NULL);
+    if (gradients && has_part(h, PART_MLM))
         transform_backward(h, mb);
-    if (is_bert(h))
+    if (has_part(h, PART_ORDER))
         losses.order = order_loss(h, mb, gradients, h->act);
     if (!gradients)
         return losses;
-    norm_backward(&h->w, HEAD_LN_F_WEIGHT, is_bert(h) ? h->act : y, x, h->mean, h->rstd, NULL,
+    norm_backward(&h->w, PART_LN_F, has_part(h, PART_MLM) ? h->act : y, x, h->mean, h->rstd, NULL,
                   context_local_rows(h->w.c, mb->samples), gradients->dx);
     tp_all_reduce_f32(h->w.c->tp, gradients->head, h->w.unit->replicated, "head");
     return losses;
@@ -205,5 +198,5 @@ void head_logits(struct model_head *h, const void *param, const void *wte, const
                  int row, float *out)
 {
     h->w.param = param;
-    vocabulary_logits(&h->vocabulary, wte, vocabulary_bias(h), mlm_forward(h, x, mb), row, out);
+    vocabulary_logits(&h->vocabulary, wte, weights_at(&h->w, PART_LOGITS, BIAS), mlm_forward(h, x, mb), row, out);
 }

@@ -193,8 +193,8 @@ void embed_forward(const struct weights *positions, const struct units *units, c
     c->k->embedding_forward(c->dev, &embedding);
     tp_start_reduce_scatter(c->tp, x, scratch, embedding.rows, embedding.cols, "token embedding");
     tp_reduce_scattered(c->tp, x, scratch);
-    position.wpe = weights_at(positions, POSITION_WPE);
-    position.wtt = positions->unit->ntensors > POSITION_WTT ? weights_at(positions, POSITION_WTT) : NULL;
+    position.wpe = weights_at(positions, PART_WPE, WEIGHT);
+    position.wtt = weights_at(positions, PART_WTT, WEIGHT);
     c->k->position_embedding_forward(c->dev, &position);
 }
 
@@ -205,8 +205,8 @@ void embed_backward(const struct weights *positions, const struct units *units, 
     struct embedding embedding = embedding_of(c, units, mb);
     struct position_embedding position = positions_of(c, mb, dx);
 
-    position.dwpe = weights_gradient(positions, POSITION_WPE);
-    position.dwtt = positions->unit->ntensors > POSITION_WTT ? weights_gradient(positions, POSITION_WTT) : NULL;
+    position.dwpe = weights_gradient(positions, PART_WPE, WEIGHT);
+    position.dwtt = weights_gradient(positions, PART_WTT, WEIGHT);
     c->k->position_embedding_backward(c->dev, &position);
     tp_start_all_gather(c->tp, dx, scratch, embedding.rows, embedding.cols, "token embedding");
     embedding.x = (void *)tp_all_gathered(c->tp, dx, scratch);

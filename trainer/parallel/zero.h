@@ -65,8 +65,7 @@ void zero_clear(struct zero *zero);
 
 /*
  * Initial weights are the same on every mesh: each element is a function of the seed and its index in the logical
- * tensor. As in GPT-2, biases are 0, scales of norms 1, matrices normal with deviation init_std, and the two output
- * projections of a block (c_proj) with init_std / sqrt(2 layers).
+ * tensor. The table of tensors (common/model/model_tensors.h) has their kinds: those of GPT-2.
  *
  * Writes elements [first, first + count) of a unit; padding is zero.
  */
@@ -103,13 +102,8 @@ int zero_finish_gradients(struct zero *zero, struct error *err);
 /* Sum of squares of the global gradient; every parameter counts once. The same bits in every ZeRO stage. */
 int zero_grad_norm_squared(struct zero *zero, double *result, struct error *err);
 
-/* True for matrices, embeddings included; false for biases and the weights of norms. Goes by the name of the tensor
- * (ckpt/models/units.c): ".weight", but not of a norm. Weight decay applies to matrices, and their initial values are
- * normal. In zero_state.c. */
-bool tensor_is_matrix(const struct ckpt_tensor *tensor);
-
-/* One AdamW step. Only the scalars of *hyperparameters are used. weight_decay applies where tensor_is_matrix is true;
- * elsewhere it is 0. */
+/* One AdamW step. Only the scalars of *hyperparameters are used. weight_decay applies where the table of tensors says
+ * so (common/model/model_tensors.h); elsewhere it is 0. */
 int zero_step(struct zero *zero, const struct adamw *hyperparameters, struct error *err);
 
 /* ---- for checkpoints --------------------------------------------------------------------------------------------- */

@@ -241,7 +241,7 @@ static void step_unit(struct zero *zero, const struct zero_unit *u, const struct
             here = left < most ? left : most;
             struct adamw adamw = step_range(zero, u, grad, hyperparameters, low, here);
 
-            if (!tensor_is_matrix(&zero->units->tensors[t->index]))
+            if (!t->row.decays)
                 adamw.weight_decay = 0;
             if (zero->config.offload)
                 step_on_host(zero, adamw);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/philox.h"
-#include "common/text.h"
 #include "trainer/parallel/zero_impl.h"
 
 const char *const zero_kinds[ZERO_KINDS] = {"param", "exp_avg", "exp_avg_sq"};
@@ -48,39 +47,25 @@ static void draw_normal(const struct ckpt_tensor *tensor, const struct unit_tens
     }
 }
 
-/* ln_1, ln_2, ln_f and BERT's mlm.ln */
-static bool is_norm(const char *name)
-{
-    const char *ln = strstr(name, "ln");
-
-    return ln && (ln == name || ln[-1] == '.') && (ln[2] == '_' || ln[2] == '.');
-}
-
-bool tensor_is_matrix(const struct ckpt_tensor *tensor)
-{
-    return text_ends_with(tensor->name, ".weight") && !is_norm(tensor->name);
-}
-
 void initial_weights(const struct job *job, const struct units *units, int unit, size_t first, size_t count, float *out)
 {
+    const int layers = units_head(units) - UNIT_BLOCK0;
+    const double deviations[] = {
+        [INITIAL_NORMAL] = job->init_std, [INITIAL_OUTPUT] = job->init_std / sqrt(2.0 * layers)};
     const struct unit *u = &units->units[unit];
-    int layers = units_head(units) - UNIT_BLOCK0;
 
     memset(out, 0, count * sizeof *out);
     for (int i = 0; i < u->ntensors; i++) {
         const struct unit_tensor *t = &u->tensors[i];
         const struct ckpt_tensor *tensor = &units->tensors[t->index];
         struct philox_stream stream = {.seed = job->batch.seed, .site = philox_site(tensor->name)};
-        bool output = text_ends_with(tensor->name, ".c_proj.weight");
         size_t begin, length = unit_tensor_overlap(t, first, count, &begin);
         float *at = out + (t->offset + begin - first);
 
-        if (tensor_is_matrix(tensor))
-            draw_normal(tensor, t, stream, output ? job->init_std / sqrt(2.0 * layers) : job->init_std, begin, length,
-                        at);
-        else if (is_norm(tensor->name) && text_ends_with(tensor->name, ".weight"))
-            for (size_t j = 0; j < length; j++)
-                at[j] = 1.0f;
+        if (t->row.initial == INITIAL_NORMAL || t->row.initial == INITIAL_OUTPUT)
+            draw_normal(tensor, t, stream, deviations[t->row.initial], begin, length, at);
+        for (size_t j = 0; t->row.initial == INITIAL_ONES && j < length; j++)
+            at[j] = 1.0f;
     }
 }
 
