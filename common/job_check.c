@@ -53,8 +53,8 @@ static int fill_sizes(const struct job_reader *r)
 }
 
 /*
- * Pairs of numbers that contradict each other. Of the sizes that tensor parallelism divides, hidden and 4 * hidden need
- * no check: they are multiples of heads. The number of layers need not be a multiple of anything.
+ * Pairs of numbers that contradict each other. Of the sizes that tensor parallelism divides, the widths need no check:
+ * they are multiples of heads. The number of layers need not be a multiple of anything.
  */
 static int check_pairs(const struct job_reader *r)
 {

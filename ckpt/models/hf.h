@@ -30,7 +30,6 @@ struct hf_nonfinite {
 struct hf_export {
     enum dtype dtype;
     uint64_t shard_bytes;           /* largest data of a file; a larger tensor has a file of its own */
-    int heads;                      /* 0: the job file's; otherwise it must agree with the job file */
     const char *tokenizer;          /* tokenizer/tokenizer_files.h; NULL: none */
     struct hf_nonfinite *nonfinite; /* begins zeroed; NULL: not wanted */
     void (*progress)(uint64_t done, uint64_t total, void *arg);
@@ -38,7 +37,7 @@ struct hf_export {
 };
 
 /*
- * Write `param` into dir, which is made, and must be empty: a file that stayed from another export could be taken for
+ * Write `param` of the job file's model into dir, which is made, and must be empty: a file that stayed from another export could be taken for
  * part of this one. What is too large for bf16 or fp16 becomes infinite, as in their own conversion. NaN and
  * infinite weights are counted in *nonfinite. Memory: 64 MiB and the reader's.
  *

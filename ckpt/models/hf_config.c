@@ -232,9 +232,10 @@ int hf_config_check_sizes(json_t *config, const struct model_shape *shape, int g
 
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
-static json_t *make_gpt(const struct model_shape *shape, const struct job *job)
+static json_t *make_gpt(const struct job *job)
 {
-    double hidden = job ? job->dropout.hidden : 0, attention = job ? job->dropout.attention : 0;
+    const struct model_shape *shape = &job->model;
+    double hidden = job->dropout.hidden, attention = job->dropout.attention;
 
     return json_pack("{s:[s], s:s, s:s, s:f, s:f, s:f, s:f, s:i, s:i, s:i, s:n, s:i, s:b}", "architectures",
                      "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "layer_norm_epsilon",
@@ -243,9 +244,10 @@ static json_t *make_gpt(const struct model_shape *shape, const struct job *job)
                      shape->seq_length, "scale_attn_weights", 1);
 }
 
-static json_t *make_bert(const struct model_shape *shape, const struct job *job)
+static json_t *make_bert(const struct job *job)
 {
-    double hidden = job ? job->dropout.hidden : 0, attention = job ? job->dropout.attention : 0;
+    const struct model_shape *shape = &job->model;
+    double hidden = job->dropout.hidden, attention = job->dropout.attention;
 
     return json_pack("{s:[s], s:s, s:s, s:f, s:f, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:s}", "architectures",
                      "MegatronBertForPreTraining", "model_type", "megatron-bert", "hidden_act", "gelu_new",
@@ -260,17 +262,16 @@ static json_t *json_id(int64_t id)
     return id < 0 ? json_null() : json_integer(id);
 }
 
-json_t *hf_config_make(const struct model_shape *shape, const struct job *job, const struct hf_ids *ids,
-                       enum dtype dtype)
+json_t *hf_config_make(const struct job *job, const struct hf_ids *ids, enum dtype dtype)
 {
-    json_t *config = (shape->objective == OBJECTIVE_MASKED ? make_bert : make_gpt)(shape, job);
+    json_t *config = (job->model.objective == OBJECTIVE_MASKED ? make_bert : make_gpt)(job);
 
     if (!config)
         return NULL;
-    json_object_set_new(config, "initializer_range", json_real(job ? job->init_std : 0.02));
+    json_object_set_new(config, "initializer_range", json_real(job->init_std));
     json_object_set_new(config, "tie_word_embeddings", json_true());
     json_object_set_new(config, "torch_dtype", json_string(hf_dtypes[dtype].torch));
-    json_object_set_new(config, "vocab_size", json_integer(shape->vocab));
+    json_object_set_new(config, "vocab_size", json_integer(job->model.vocab));
     /* Ids are given even if there are none: a missing key would have GPT-2's, or 0, of which there may be no token. */
     json_object_set_new(config, "bos_token_id", json_id(ids->begin));
     json_object_set_new(config, "eos_token_id", json_id(ids->end));

@@ -233,11 +233,10 @@ static int open_empty(struct directory *directory, const char *dir, struct error
 }
 
 /* The tokenizer, and the files that have the ids of its special tokens. */
-static int write_descriptions(struct exporting *e, const struct model_shape *shape, const struct job *job,
-                              struct error *err)
+static int write_descriptions(struct exporting *e, const struct job *job, struct error *err)
 {
-    int64_t end = e->gpt && shape->vocab > 50256 ? 50256 : -1; /* of GPT-2's tokenizer */
-    struct hf_ids ids = {.begin = end, .end = end, .pad = e->gpt || !job ? -1 : job->data.pad};
+    int64_t end = e->gpt && job->model.vocab > 50256 ? 50256 : -1; /* of GPT-2's tokenizer */
+    struct hf_ids ids = {.begin = end, .end = end, .pad = e->gpt ? -1 : job->data.pad};
 
     if (e->how->tokenizer) {
         ids = e->tokenizer.ids;
@@ -248,13 +247,13 @@ static int write_descriptions(struct exporting *e, const struct model_shape *sha
         ids.begin = ids.end; /* what begins after the end of a document is a document */
     if (e->gpt && json_write_file(&e->directory, HF_GENERATION, hf_generation_make(&ids), JSON_STYLE, err) < 0)
         return -1;
-    return json_write_file(&e->directory, HF_CONFIG, hf_config_make(shape, job, &ids, e->how->dtype), JSON_STYLE, err);
+    return json_write_file(&e->directory, HF_CONFIG, hf_config_make(job, &ids, e->how->dtype), JSON_STYLE, err);
 }
 
 /* config.json is written last: without it, the folder is not a model. */
-static int write_all(struct exporting *e, const struct model_shape *shape, const struct job *job, struct error *err)
+static int write_all(struct exporting *e, const struct job *job, struct error *err)
 {
-    if (allocate_buffers(e, shape, err) < 0)
+    if (allocate_buffers(e, &job->model, err) < 0)
         return -1;
     assign_files(e);
     for (int file = 0; file < e->files; file++)
@@ -265,7 +264,7 @@ static int write_all(struct exporting *e, const struct model_shape *shape, const
                                                   (json_int_t)e->progress.total, "weight_map", e->weight_map),
                                         JSON_STYLE, err) < 0)
         return -1;
-    return write_descriptions(e, shape, job, err) < 0 ? -1 : directory_sync(&e->directory, err);
+    return write_descriptions(e, job, err) < 0 ? -1 : directory_sync(&e->directory, err);
 }
 
 int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, struct error *err)
@@ -276,19 +275,15 @@ int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, s
         .directory = {.fd = -1},
         .progress = {.report = how->progress, .arg = how->arg, .lock = PTHREAD_MUTEX_INITIALIZER},
     };
-    struct model_shape shape;
     struct job job;
-    bool has_job;
     int result = -1;
 
-    if (units_model_of(ckpt->manifest->tensors, ckpt->manifest->ntensors, &shape, err) < 0)
-        return error_prefix(err, "%s", ckpt->directory.path);
-    has_job = job_parse(&job, ckpt->manifest->job_text, ckpt->directory.path, NULL, 0, NULL) == 0;
-    if (hf_heads(&shape, ckpt->directory.path, "job file", has_job ? job.model.heads : 0, how->heads, err) == 0 &&
-        (!how->tokenizer || hf_tokenizer_open(&e.tokenizer, how->tokenizer, &shape, err) == 0) &&
+    if (units_read_job(ckpt, &job, err) < 0)
+        return -1;
+    if ((!how->tokenizer || hf_tokenizer_open(&e.tokenizer, how->tokenizer, &job.model, err) == 0) &&
         open_empty(&e.directory, dir, err) == 0) {
-        e.gpt = shape.objective == OBJECTIVE_CAUSAL;
-        result = write_all(&e, &shape, has_job ? &job : NULL, err);
+        e.gpt = job.model.objective == OBJECTIVE_CAUSAL;
+        result = write_all(&e, &job, err);
     }
     hf_tokenizer_close(&e.tokenizer);
     hf_layout_destroy(e.layout);
@@ -299,7 +294,6 @@ int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, s
     free(e.pieces);
     free(e.window);
     free(e.turned);
-    if (has_job)
-        job_destroy(&job);
+    job_destroy(&job);
     return result;
 }

@@ -294,7 +294,7 @@ static int check_model(struct importing *importing, int heads, struct model_shap
     if (result == 0 && config && hf_config_check_sizes(config, shape, heads, &shape->heads, err) < 0)
         result = error_prefix(err, "%s/" HF_CONFIG, files->directory.path);
     json_decref(config);
-    return result < 0 ? -1 : hf_heads(shape, files->directory.path, HF_CONFIG, shape->heads, heads, err);
+    return result < 0 ? -1 : hf_heads(shape, files->directory.path, shape->heads, heads, err);
 }
 
 void hf_model_text(char *text, size_t size, const struct model_shape *shape)

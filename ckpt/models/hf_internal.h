@@ -76,10 +76,10 @@ const struct hf_family *hf_family_of(const struct model_shape *shape);
 bool hf_is_buffer(const char *name);
 
 /*
- * Set the number of heads, which no tensor's shape shows: `found` in `source` (a file, for messages) or `given` by the
- * caller; 0 is unknown. If the two differ, neither can be trusted: CODE_USAGE.
+ * Set the number of heads, which no tensor's shape shows: `found` in HF_CONFIG or `given` by the caller; 0 is unknown.
+ * If the two differ, neither can be trusted: CODE_USAGE.
  */
-int hf_heads(struct model_shape *shape, const char *path, const char *source, int found, int given, struct error *err);
+int hf_heads(struct model_shape *shape, const char *path, int found, int given, struct error *err);
 
 /* ---- config.json: hf_config.c ------------------------------------------------------------------------------------ */
 
@@ -97,9 +97,8 @@ struct hf_ids {
     int64_t begin, end, pad;
 };
 
-/* A new config.json, and a new generation_config.json of a GPT; `job` may be NULL. */
-json_t *hf_config_make(const struct model_shape *shape, const struct job *job, const struct hf_ids *ids,
-                       enum dtype dtype);
+/* A new config.json of a job's model, and a new generation_config.json of a GPT. */
+json_t *hf_config_make(const struct job *job, const struct hf_ids *ids, enum dtype dtype);
 json_t *hf_generation_make(const struct hf_ids *ids);
 
 /* ---- files: hf_files.c ------------------------------------------------------------------------------------------- */

@@ -186,15 +186,16 @@ bool hf_is_buffer(const char *name)
            (strcmp(name + end, "bias") == 0 || strcmp(name + end, "masked_bias") == 0);
 }
 
-int hf_heads(struct model_shape *shape, const char *path, const char *source, int found, int given, struct error *err)
+int hf_heads(struct model_shape *shape, const char *path, int found, int given, struct error *err)
 {
     shape->heads = found > 0 ? found : given;
     if (found > 0 && given > 0 && found != given)
-        return error_set(err, CODE_USAGE, "%s: its %s has %d heads, --heads has %d; leave --heads out", path, source,
+        return error_set(err, CODE_USAGE, "%s: its " HF_CONFIG " has %d heads, --heads has %d; leave --heads out", path,
                          found, given);
     if (shape->heads < 1)
-        return error_set(err, CODE_USAGE, "%s: missing --heads N, N dividing %d: its number of heads is in no %s", path,
-                         shape->hidden, source);
+        return error_set(err, CODE_USAGE,
+                         "%s: missing --heads N, N dividing %d: its number of heads is in no " HF_CONFIG, path,
+                         shape->hidden);
     if (shape->hidden % shape->heads != 0)
         return error_set(err, found > 0 ? CODE_DATA : CODE_USAGE, "%s: %d heads do not divide its width of %d", path,
                          shape->heads, shape->hidden);

@@ -139,19 +139,6 @@ static int read_pieces(void *arg, const struct ckpt_tensor *tensors, size_t nten
     return checkpoint_read_pieces(source, tensors, ntensors, source->manifest->kinds[kind], pieces, npieces, to, err);
 }
 
-/* The job file has what the tensors do not show: heads and chunks. Another release's may be unreadable. */
-static void read_job(const struct ckpt *source, struct rewrite *rewrite)
-{
-    struct job job;
-
-    if (job_parse(&job, ckpt_job_text(source), "job", NULL, 0, NULL) < 0)
-        return;
-    rewrite->shape.heads = job.model.heads;
-    if (rewrite->to.chunks == 0 && rewrite->to.mesh.pp > 1)
-        rewrite->to.chunks = job.parallel.chunks;
-    job_destroy(&job);
-}
-
 int ckpt_reshard(struct ckpt *source, const char *dir, const struct rewrite_to *to, struct error *err)
 {
     struct rewrite rewrite = {
@@ -165,9 +152,13 @@ int ckpt_reshard(struct ckpt *source, const char *dir, const struct rewrite_to *
         .read = read_pieces,
         .arg = source,
     };
+    struct job job;
 
-    if (units_model_of(source->manifest->tensors, source->manifest->ntensors, &rewrite.shape, err) < 0)
-        return error_prefix(err, "%s", ckpt_path(source));
-    read_job(source, &rewrite);
+    if (units_read_job(source, &job, err) < 0)
+        return -1;
+    rewrite.shape = job.model;
+    if (to->chunks == 0 && to->mesh.pp > 1)
+        rewrite.to.chunks = job.parallel.chunks;
+    job_destroy(&job);
     return rewrite_run(&rewrite, err);
 }

@@ -24,7 +24,7 @@ struct rewrite_to {
 struct rewrite {
     const char *dir;          /* of checkpoints; must not have one of this step */
     const char *name;         /* of the program's command, for the attempt: letters */
-    struct model_shape shape; /* heads may be 0: unknown */
+    struct model_shape shape;
     struct rewrite_to to;
     const char *const *kinds;
     size_t nkinds;

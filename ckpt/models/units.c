@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ckpt/format/pieces.h"
+#include "ckpt/read/checkpoint.h"
 #include "common/mesh.h"
 #include "plan/schedule.h"
 
@@ -184,81 +185,38 @@ size_t units_pieces(const struct units *units, int unit, size_t first, size_t co
 
 /* ---- for tools --------------------------------------------------------------------------------------------------- */
 
-/* Each layer has one ln_1.weight. */
-static int count_layers(const struct ckpt_tensor *const *by_name, size_t ntensors)
-{
-    int layers = 0;
-
-    for (size_t t = 0; t < ntensors; t++) {
-        int layer, end = 0;
-
-        if (sscanf(by_name[t]->name, "h.%9d.ln_1.weight%n", &layer, &end) == 1 && end > 0 && !by_name[t]->name[end])
-            layers++;
-    }
-    return layers;
-}
-
-/* Check that the model has exactly these tensors. */
-static int compare_tables(const struct model_shape *shape, const struct ckpt_tensor *const *theirs, size_t ntensors,
-                          struct error *err)
+/* Check that the checkpoint has exactly the tensors of this model. */
+static int check_tensors(const struct ckpt *ckpt, const struct model_shape *shape, struct error *err)
 {
     struct units *units = units_create_whole(shape, err);
-    const struct ckpt_tensor **ours = units ? tensors_by_name(units->tensors, units->ntensors) : NULL;
-    int result = 0;
+    int result = units ? 0 : -1;
+    size_t count;
 
-    if (!ours)
-        result = error_set(err, CODE_IO, "out of memory for a table of %zu tensors", ntensors);
-    for (size_t t = 0; result == 0 && t < ntensors && t < units->ntensors; t++) {
-        int order = strcmp(theirs[t]->name, ours[t]->name);
+    ckpt_tensors(ckpt, &count);
+    for (size_t t = 0; result == 0 && t < units->ntensors; t++) {
+        const struct ckpt_tensor *ours = &units->tensors[t], *theirs = checkpoint_find(ckpt, ours->name);
 
-        if (order > 0)
-            result = error_set(err, CODE_DATA, "not a GPT or BERT: tensor \"%s\" is missing", ours[t]->name);
-        else if (order < 0)
-            result = error_set(err, CODE_DATA, "not a GPT or BERT: unexpected tensor \"%s\"", theirs[t]->name);
-        else if (!tensor_same_shape(theirs[t], ours[t]))
-            result = error_set(err, CODE_DATA, "not a GPT or BERT: tensor \"%s\" has the wrong shape", ours[t]->name);
+        if (!theirs || !tensor_same_shape(theirs, ours))
+            result = error_set(err, CODE_DATA, "not its job file's model: tensor \"%s\" %s", ours->name,
+                               theirs ? "has the wrong shape" : "is missing");
     }
-    if (result == 0 && ntensors != units->ntensors)
-        result =
-            error_set(err, CODE_DATA, "not a GPT or BERT: %zu tensors, there should be %zu", ntensors, units->ntensors);
-    free(ours);
+    if (result == 0 && count != units->ntensors)
+        result = error_set(err, CODE_DATA, "not its job file's model: %zu tensors, there should be %zu", count,
+                           units->ntensors);
     units_destroy(units);
     return result;
 }
 
-static int find_model(const struct ckpt_tensor *const *by_name, size_t ntensors, struct model_shape *shape,
-                      struct error *err)
+int units_read_job(const struct ckpt *ckpt, struct job *job, struct error *err)
 {
-    const struct ckpt_tensor *wte = tensors_find(by_name, ntensors, "wte.weight"),
-                             *wpe = tensors_find(by_name, ntensors, "wpe.weight");
-
-    if (!wte || !wpe || wte->ndim != 2 || wpe->ndim != 2)
-        return error_set(err, CODE_DATA, "not a GPT or BERT: it needs matrices wte.weight and wpe.weight");
-    if (wte->shape[0] > 1 << 24 || wte->shape[1] > 65536 || wpe->shape[0] > 1 << 20) /* as job_keys.c has it */
-        return error_set(err, CODE_DATA,
-                         "the model is too large: vocab is at most 16777216, hidden 65536, seq_length 1048576");
-    *shape = (struct model_shape){
-        .layers = count_layers(by_name, ntensors),
-        .hidden = (int)wte->shape[1],
-        .seq_length = (int)wpe->shape[0],
-        .vocab = (int)wte->shape[0],
-    };
-    model_set_kind(shape, tensors_find(by_name, ntensors, "mlm.bias") != NULL);
-    if (shape->layers < 1 || shape->layers > 4096)
-        return error_set(err, CODE_DATA,
-                         "not a GPT or BERT: %d layers (tensors h.N.ln_1.weight), there must be 1 to 4096",
-                         shape->layers);
-    return compare_tables(shape, by_name, ntensors, err);
-}
-
-int units_model_of(const struct ckpt_tensor *tensors, size_t ntensors, struct model_shape *shape, struct error *err)
-{
-    const struct ckpt_tensor **by_name = tensors_by_name(tensors, ntensors);
-    int result = by_name ? find_model(by_name, ntensors, shape, err)
-                         : error_errno(err, CODE_IO, "a table of %zu tensors", ntensors);
-
-    free(by_name);
-    return result;
+    if (job_parse(job, ckpt_job_text(ckpt), "its job file", NULL, 0, err) < 0) {
+        err->code = CODE_DATA;
+        return error_prefix(err, "%s: its model is not known", ckpt_path(ckpt));
+    }
+    if (check_tensors(ckpt, &job->model, err) == 0)
+        return 0;
+    job_destroy(job);
+    return error_prefix(err, "%s", ckpt_path(ckpt));
 }
 
 int units_check_mesh(const struct model_shape *shape, const struct mesh *mesh, int chunks, struct error *err)
@@ -269,10 +227,8 @@ int units_check_mesh(const struct model_shape *shape, const struct mesh *mesh, i
         return error_set(err, CODE_USAGE, "dp x tp x pp is more than 99999 ranks");
     if (chunks > 64 || (chunks > 1 && mesh->pp == 1))
         return error_set(err, CODE_USAGE, "chunks = %d: must be 1 to 64, and 1 when pp is 1", chunks);
-    if (shape->heads && shape->heads % mesh->tp != 0)
+    if (shape->heads % mesh->tp != 0)
         return error_set(err, CODE_USAGE, "tp = %d does not divide the model's %d heads", mesh->tp, shape->heads);
-    if (!shape->heads && shape->hidden % mesh->tp != 0)
-        return error_set(err, CODE_USAGE, "tp = %d does not divide the model's width of %d", mesh->tp, shape->hidden);
     if (shape->seq_length % mesh->tp != 0)
         return error_set(err, CODE_USAGE, "tp = %d does not divide the model's seq_length of %d", mesh->tp,
                          shape->seq_length);

@@ -89,12 +89,12 @@ size_t units_pieces(const struct units *units, int unit, size_t first, size_t co
 /* ---- for tools, which have no trainer ---------------------------------------------------------------------------- */
 
 /*
- * Derives the model's sizes from its tensors, which may be in any order. Shapes do not depend on `heads`, which is set
- * to 0. CODE_DATA if they are not exactly the tensors of a GPT or BERT.
+ * The job file of a checkpoint, for the caller to destroy: its model is the checkpoint's. CODE_DATA if it cannot be
+ * read, or if the checkpoint has not exactly its model's tensors.
  */
-int units_model_of(const struct ckpt_tensor *tensors, size_t ntensors, struct model_shape *shape, struct error *err);
+int units_read_job(const struct ckpt *ckpt, struct job *job, struct error *err);
 
-/* Check that the model can be split so; CODE_USAGE otherwise. heads 0 is not checked. */
+/* Check that the model can be split so; CODE_USAGE otherwise. */
 int units_check_mesh(const struct model_shape *shape, const struct mesh *mesh, int chunks, struct error *err);
 
 /*

@@ -95,7 +95,7 @@ static const char help[] =
     "  reshard SRC DIR   write SRC into the directory DIR in the shards of another mesh\n"
     "      --to=MESH   dp=4,tp=2,pp=1,zero=1,chunks=1; missing sizes are 1\n"
     "  export SRC DIR  write DIR as Hugging Face's transformers load it: GPT-2, or Megatron-BERT\n"
-    "      --format=hf --dtype=fp32|bf16|fp16 --shard-size=5GB --heads=N (if the checkpoint has no job file)\n"
+    "      --format=hf --dtype=fp32|bf16|fp16 --shard-size=5GB\n"
     "      --tokenizer=PATH   of the model; default: the folder tokenizer beside the checkpoint\n"
     "  import SRC DIR  make a checkpoint of step 0 in DIR of such a model in SRC, a directory or a file\n"
     "      --format=hf --to=MESH --heads=N (if there is no config.json) --tokenizer=PATH\n"

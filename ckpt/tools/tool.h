@@ -21,7 +21,7 @@ struct options {
     const char *dtype;     /* export */
     const char *tokenizer; /* export, import: NULL if not given */
     uint64_t shard_size;   /* export: bytes of a file */
-    long heads;            /* export, import: 0 if not given */
+    long heads;            /* import: 0 if not given */
     long keep;             /* prune: -1 if not given */
     long keep_every;
 };

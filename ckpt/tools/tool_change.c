@@ -101,7 +101,6 @@ int tool_export(char **paths, const struct options *options, struct error *err)
     struct hf_nonfinite nonfinite = {0};
     struct hf_export how = {.nonfinite = &nonfinite,
                             .shard_bytes = options->shard_size,
-                            .heads = options->heads,
                             .tokenizer = options->tokenizer,
                             .progress = bar_draw,
                             .arg = &bar};

@@ -60,8 +60,7 @@ static void run_words(const char *const *words, const struct place *place, struc
 /* from: a GPT's step 5 of four ranks; hf: the same, exported; saves: steps 10 and 20 of the plan; stage: empty. */
 static void make_template(struct place *place)
 {
-    static const char *const export[] = {"muster-ckpt", "export", "--quiet", "--format=hf",
-                                         "--heads=4",   "@from",  "@hf",     NULL};
+    static const char *const export[] = {"muster-ckpt", "export", "--quiet", "--format=hf", "@from", "@hf", NULL};
     static const char *const save[] = {"tests/crash/saver", "--seed", "28", "@saves", "10", "20", NULL};
     const struct mesh mesh = {.dp = 2, .tp = 1, .pp = 2};
     struct trace trace;

@@ -151,6 +151,59 @@ static void state_and_chunks_are_kept(void **state)
     scratch_destroy(dir);
 }
 
+static int read_zeros(void *arg, const struct ckpt_tensor *tensors, size_t ntensors, size_t kind,
+                      const struct ckpt_piece *pieces, size_t npieces, float *to, struct error *err)
+{
+    for (size_t p = 0; p < npieces; to += pieces[p++].count)
+        memset(to, 0, pieces[p].count * sizeof *to);
+    return 0;
+}
+
+/* Its model is that of its job file, and of no other tensors. */
+static void another_models_job_file_is_refused(void **state)
+{
+    static const struct {
+        const char *model, *error;
+    } others[] = {
+        {"layers = 2; hidden = 12; heads = 3; seq_length = 8; vocab = 21;",
+         "tensor \"wte.weight\" has the wrong shape"},
+        {"layers = 3; hidden = 12; heads = 3; seq_length = 8; vocab = 20;", "tensor \"h.2.ln_1.weight\" is missing"},
+        {"layers = 1; hidden = 12; heads = 3; seq_length = 8; vocab = 20;", "28 tensors, there should be 16"},
+        {"layers = 2; hidden = 12; heads = 3; seq_length = 8; vocab = 20; kind = \"bert\";",
+         "tensor \"wtt.weight\" is missing"},
+        {"layers = 2; hidden = 12; width = 3; seq_length = 8; vocab = 20;", "its model is not known: its job file:1: "},
+    };
+    char dir[256], a[512], b[512], path[600], text[256];
+    struct rewrite rewrite = {.name = "test",
+                              .dir = a,
+                              .shape = {.layers = 2, .hidden = 12, .heads = 3, .seq_length = 8, .vocab = 20},
+                              .to = {.mesh = {1, 1, 1}},
+                              .kinds = state_kinds,
+                              .nkinds = 1,
+                              .job_text = text,
+                              .read = read_zeros};
+    struct error err;
+
+    scratch_create(dir, scratch_fast());
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct ckpt *source;
+
+        snprintf(text, sizeof text, "model = { %s }; data = { train = \"-\"; };", others[i].model);
+        snprintf(path, sizeof path, "%zu", i);
+        join(a, dir, path);
+        assert_int_equal(rewrite_run(&rewrite, &err), 0);
+        ckpt_step_path(path, sizeof path, a, 0);
+        source = ckpt_open(path, &err);
+        assert_non_null(source);
+        assert_int_equal(ckpt_reshard(source, join(b, dir, "b"), &(struct rewrite_to){.mesh = {2, 1, 1}}, &err), -1);
+        assert_int_equal(err.code, CODE_DATA);
+        if (!strstr(err.text, others[i].error))
+            fail_msg("%s", err.text);
+        ckpt_close(source);
+    }
+    scratch_destroy(dir);
+}
+
 /* A shard that is damaged fails the whole of it, and leaves nothing that looks like a checkpoint. */
 static void a_broken_source_makes_nothing(void **state)
 {
@@ -234,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_becomes_any_other),
         cmocka_unit_test(state_and_chunks_are_kept),
+        cmocka_unit_test(another_models_job_file_is_refused),
         cmocka_unit_test(a_broken_source_makes_nothing),
         cmocka_unit_test(memory_is_bounded),
     };

@@ -288,7 +288,7 @@ static void conversions_say_what_they_need(void **state)
     assert_int_equal(run("muster reshard --to dp=4,tp b c 2>&1"), 64);
     assert_int_equal(run("muster reshard --to dp=0 b c 2>&1"), 64);
     assert_int_equal(run("muster reshard --to dp=2 b c 2>&1"), 65);
-    says("not a GPT or BERT"); /* the toy world's tensors are nobody's */
+    says("its model is not known: its job file:1: "); /* the toy world's has no model */
     assert_int_equal(run("muster export --format hf --dtype int8 b c 2>&1"), 64);
     assert_int_equal(run("muster export --format hf --shard-size 5parsecs b c 2>&1"), 64);
     assert_int_equal(run("muster import --format hf nowhere c 2>&1"), 65);
