@@ -250,8 +250,19 @@ struct attention {
     void *out; /* the backward pass only reads out and lse */
     float *lse;
     const void *dout; /* backward */
-    void *dqkv;       /* backward: [batch*seq, 3*heads*head_size], overwritten */
+    void *dqkv;       /* backward: like qkv, overwritten */
 };
+
+/* Elements of a row of out, which Q, K and V have too; and of a row of qkv. */
+static inline size_t attention_width(int heads, int head_size)
+{
+    return (size_t)heads * (size_t)head_size;
+}
+
+static inline size_t attention_row(int heads, int head_size)
+{
+    return 3 * attention_width(heads, head_size);
+}
 
 /*
  * x[r,:] = wte[tokens[r] - vocab_first, :], or 0 for tokens outside [vocab_first, vocab_first + vocab): another

@@ -134,7 +134,7 @@ static void *address_of(const void *tensor, size_t i)
 static bool run_graph(struct device *dev, const struct attention_call *call, bool backward)
 {
     const struct cudnn_graph *graph = is_suited(dev, call) && open_handle(dev) ? graph_of(dev, call, backward) : NULL;
-    size_t hidden = (size_t)call->heads * (size_t)call->head_size, rows = (size_t)call->pairs * (size_t)call->seq;
+    size_t width = attention_width(call->heads, call->head_size), rows = (size_t)call->pairs * (size_t)call->seq;
     size_t delta;
     float scale = call->scale, minus_infinity = -INFINITY, one = 1;
     struct error err = {0};
@@ -155,16 +155,16 @@ static bool run_graph(struct device *dev, const struct attention_call *call, boo
         bool used;
     } tensors[] = {
         {ATTENTION_Q, address_of(call->qkv, 0), true},
-        {ATTENTION_K, address_of(call->qkv, hidden), true},
-        {ATTENTION_V, address_of(call->qkv, 2 * hidden), true},
+        {ATTENTION_K, address_of(call->qkv, width), true},
+        {ATTENTION_V, address_of(call->qkv, 2 * width), true},
         {ATTENTION_OUT, call->out, true},
         {ATTENTION_LSE, call->lse, true},
         {ATTENTION_SCALE, &scale, true},
         {ATTENTION_MINUS_INFINITY, &minus_infinity, call->causal},
         {ATTENTION_DOUT, address_of(call->dout, 0), backward},
         {ATTENTION_DQ, address_of(call->dqkv, 0), backward},
-        {ATTENTION_DK, address_of(call->dqkv, hidden), backward},
-        {ATTENTION_DV, address_of(call->dqkv, 2 * hidden), backward},
+        {ATTENTION_DK, address_of(call->dqkv, width), backward},
+        {ATTENTION_DV, address_of(call->dqkv, 2 * width), backward},
         {ATTENTION_DELTA, workspace + delta, backward},
         {ATTENTION_ONE, &one, backward},
     };
@@ -182,14 +182,15 @@ static bool run_graph(struct device *dev, const struct attention_call *call, boo
 /* `count` samples of a call, from sample `first` on. */
 static struct attention_call samples_of(const struct attention_call *call, size_t first, size_t count)
 {
-    size_t hidden = (size_t)call->heads * (size_t)call->head_size, row = first * (size_t)call->seq;
+    size_t width = attention_width(call->heads, call->head_size), qkv = attention_row(call->heads, call->head_size);
+    size_t row = first * (size_t)call->seq;
     struct attention_call part = *call;
 
     part.pairs = (int)count * call->heads;
-    part.qkv = address_of(call->qkv, row * 3 * hidden);
-    part.dqkv = address_of(call->dqkv, row * 3 * hidden);
-    part.out = address_of(call->out, row * hidden);
-    part.dout = address_of(call->dout, row * hidden);
+    part.qkv = address_of(call->qkv, row * qkv);
+    part.dqkv = address_of(call->dqkv, row * qkv);
+    part.out = address_of(call->out, row * width);
+    part.dout = address_of(call->dout, row * width);
     part.lse = call->lse + row * (size_t)call->heads;
     return part;
 }

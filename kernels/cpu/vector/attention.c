@@ -5,8 +5,8 @@
 struct head_slice ISA(attention_head)(const struct attention *op, int pair)
 {
     int batch_index = pair / op->heads, head_index = pair % op->heads;
-    size_t hidden = (size_t)op->heads * (size_t)op->head_size;
-    size_t q = (size_t)batch_index * (size_t)op->seq * 3 * hidden + (size_t)head_index * (size_t)op->head_size;
+    size_t width = attention_width(op->heads, op->head_size), row = attention_row(op->heads, op->head_size);
+    size_t q = (size_t)batch_index * (size_t)op->seq * row + (size_t)head_index * (size_t)op->head_size;
     int keys = op->lengths && op->lengths[batch_index] < op->seq ? op->lengths[batch_index] : op->seq;
 
     return (struct head_slice){
@@ -17,10 +17,10 @@ struct head_slice ISA(attention_head)(const struct attention *op, int pair)
         .causal = op->causal,
         .document_start = op->document_start ? op->document_start + (size_t)batch_index * (size_t)op->seq : NULL,
         .dtype = op->dtype,
-        .stride = 3 * (ptrdiff_t)hidden,
+        .stride = (ptrdiff_t)row,
         .q = typed_at(op->dtype, op->qkv, q),
-        .k = typed_at(op->dtype, op->qkv, q + hidden),
-        .v = typed_at(op->dtype, op->qkv, q + 2 * hidden),
+        .k = typed_at(op->dtype, op->qkv, q + width),
+        .v = typed_at(op->dtype, op->qkv, q + 2 * width),
         .scale = 1.0f / sqrtf((float)op->head_size),
         .dropout = op->dropout.p > 0 ? &op->dropout : NULL,
         .element = op->dropout.first + (uint64_t)batch_index * op->dropout_stride +

@@ -203,17 +203,17 @@ static void head_backward(const struct head_slice *head, const struct gradients 
 static void one_head(const struct attention *op, float *scratch, int pair)
 {
     struct head_slice head = ISA(attention_head)(op, pair);
-    size_t hidden = (size_t)op->heads * (size_t)op->head_size, sample = (size_t)(pair / op->heads) * (size_t)op->seq;
-    size_t at = sample * hidden + (size_t)(pair % op->heads) * (size_t)op->head_size;
-    size_t dq = at + 2 * sample * hidden;
+    size_t width = attention_width(op->heads, op->head_size), sample = (size_t)(pair / op->heads) * (size_t)op->seq;
+    size_t column = (size_t)(pair % op->heads) * (size_t)op->head_size, at = sample * width + column;
+    size_t dq = sample * (size_t)head.stride + column;
     struct gradients g = {
         .out = typed_at(op->dtype, op->out, at),
         .dout = typed_at(op->dtype, op->dout, at),
-        .stride = (ptrdiff_t)hidden,
+        .stride = (ptrdiff_t)width,
         .lse = op->lse + (size_t)pair * (size_t)op->seq,
         .dq = typed_at(op->dtype, op->dqkv, dq),
-        .dk = typed_at(op->dtype, op->dqkv, dq + hidden),
-        .dv = typed_at(op->dtype, op->dqkv, dq + 2 * hidden),
+        .dk = typed_at(op->dtype, op->dqkv, dq + width),
+        .dv = typed_at(op->dtype, op->dqkv, dq + 2 * width),
     };
 
     head_backward(&head, &g, work_in(scratch, op->seq, head.padded), op->seq);

@@ -150,7 +150,7 @@ static void one_tile(const struct attention *op, float *scratch, int pair, int q
     struct head_slice head = ISA(attention_head)(op, pair);
     struct attention_work *w = work_in(scratch, head.padded);
     int queries = op->seq - query < QUERIES ? op->seq - query : QUERIES;
-    size_t hidden = (size_t)op->heads * (size_t)op->head_size;
+    size_t width = attention_width(op->heads, op->head_size);
     size_t row = (size_t)(pair / op->heads) * (size_t)op->seq + (size_t)query;
     struct key_tile tile;
 
@@ -162,8 +162,8 @@ static void one_tile(const struct attention *op, float *scratch, int pair, int q
         visit_keys(&head, w, tile, ISA(attention_mask)(&head, w->mask, query, queries, tile));
     }
     finish_rows(&head, w, queries, op->lse + (size_t)pair * (size_t)op->seq + query);
-    write_out(&head, w, typed_at(op->dtype, op->out, row * hidden + (size_t)(pair % op->heads) * (size_t)op->head_size),
-              (ptrdiff_t)hidden, queries);
+    write_out(&head, w, typed_at(op->dtype, op->out, row * width + (size_t)(pair % op->heads) * (size_t)op->head_size),
+              (ptrdiff_t)width, queries);
 }
 
 void ISA(attention_forward)(struct device *dev, const struct attention *op)
