@@ -291,11 +291,16 @@ int run_metrics_sync(struct run *run, struct error *err)
 void run_metrics_stop(struct run *run)
 {
     struct metrics_link *l = run->metrics;
+    long step;
 
     if (!l)
         return;
     l->ending = true;
-    exchange_lines(run, WAIT_SECONDS, has_ended);
+    l->failing &= l->socket >= 0; /* a writer that is started now has not failed yet: it gets all lines */
+    do {                          /* as long as a step is written in that time */
+        step = find_step(run);
+        exchange_lines(run, WAIT_SECONDS, has_ended);
+    } while (l->socket >= 0 && find_step(run) > step);
     if (!is_done(l) && find_step(run) < (long)run->engine->step)
         run_log(run, "metrics of steps %ld to %" PRIu64 " may be missing: %s", find_step(run) + 1, run->engine->step,
                 why_not(l));
