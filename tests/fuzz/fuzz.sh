@@ -22,7 +22,7 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
     { echo "1..0 # SKIP clang has no libFuzzer (libclang-rt-14-dev)"; exit 0; }
 
 cd "$TOP" || exit
-sources=({common,common/foreign,common/workspace,ckpt/file,ckpt/format,tokenizer,plan}/*.c trainer/data/{indexed,json_text}.c
+sources=({common,common/*,ckpt/file,ckpt/format,tokenizer,plan}/*.c trainer/data/{indexed,json_text}.c
     srun-plugin/place/topology.c)
 packages='jansson libconfig libisal libpcre2-8 libutf8proc'
 flags="-g -O1 $sanitizers -fno-sanitize-recover=undefined -D_GNU_SOURCE -I. -I$BUILD -DMACHINE_DIR=\"etc/machines\""
