@@ -80,6 +80,7 @@ static struct attention attention_of(const struct bench *b, const int32_t *docum
     return (struct attention){.batch = BATCH,
                               .seq = SEQ,
                               .heads = HEADS,
+                              .kv_heads = HEADS,
                               .head_size = D / HEADS,
                               .causal = true,
                               .document_start = document_start,
@@ -120,43 +121,45 @@ static void attention_documents_back(const struct bench *b)
 
 static void norm(const struct bench *b)
 {
-    b->k->layernorm_forward(b->dev, &(struct layernorm){.rows = ROWS,
-                                                        .cols = D,
-                                                        .x = b->x,
-                                                        .gamma = b->bias,
-                                                        .beta = b->bias,
-                                                        .y = b->y,
-                                                        .mean = b->row[0],
-                                                        .rstd = b->row[1]});
+    b->k->norm_forward(b->dev, &(struct norm){.eps = 1e-5f,
+                                              .rows = ROWS,
+                                              .cols = D,
+                                              .x = b->x,
+                                              .gamma = b->bias,
+                                              .beta = b->bias,
+                                              .y = b->y,
+                                              .mean = b->row[0],
+                                              .rstd = b->row[1]});
 }
 
 static void norm_residual(const struct bench *b)
 {
-    b->k->layernorm_forward(b->dev, &(struct layernorm){.rows = ROWS,
-                                                        .cols = D,
-                                                        .x = b->x,
-                                                        .branch = b->z,
-                                                        .sum = b->wide,
-                                                        .gamma = b->bias,
-                                                        .beta = b->bias,
-                                                        .y = b->y,
-                                                        .mean = b->row[0],
-                                                        .rstd = b->row[1]});
+    b->k->norm_forward(b->dev, &(struct norm){.eps = 1e-5f,
+                                              .rows = ROWS,
+                                              .cols = D,
+                                              .x = b->x,
+                                              .branch = b->z,
+                                              .sum = b->wide,
+                                              .gamma = b->bias,
+                                              .beta = b->bias,
+                                              .y = b->y,
+                                              .mean = b->row[0],
+                                              .rstd = b->row[1]});
 }
 
 static void norm_backward(const struct bench *b)
 {
-    b->k->layernorm_backward(b->dev, &(struct layernorm_backward){.rows = ROWS,
-                                                                  .cols = D,
-                                                                  .dy = b->y,
-                                                                  .sum = b->x,
-                                                                  .gamma = b->bias,
-                                                                  .dresidual = b->z,
-                                                                  .dx = b->z,
-                                                                  .mean = b->row[0],
-                                                                  .rstd = b->row[1],
-                                                                  .dgamma = b->bias2,
-                                                                  .dbeta = b->d_weight});
+    b->k->norm_backward(b->dev, &(struct norm_backward){.rows = ROWS,
+                                                        .cols = D,
+                                                        .dy = b->y,
+                                                        .sum = b->x,
+                                                        .gamma = b->bias,
+                                                        .dresidual = b->z,
+                                                        .dx = b->z,
+                                                        .mean = b->row[0],
+                                                        .rstd = b->row[1],
+                                                        .dgamma = b->bias2,
+                                                        .dbeta = b->d_weight});
 }
 
 static void add(const struct bench *b)
@@ -265,9 +268,9 @@ const struct bench_entry bench_entries[] = {
     {"attention_backward", attention_back, 2 * ATTENTION_FLOPS, 0, 1, false, 0},
     {"attention_forward, documents", attention_documents, ATTENTION_FLOPS, 0, 0, false, 0},
     {"attention_backward, documents", attention_documents_back, 2 * ATTENTION_FLOPS, 0, 0, false, 0},
-    {"layernorm_forward", norm, 0, FLOATS(2 * D), 1, false, 0},
-    {"layernorm_forward, residual", norm_residual, 0, FLOATS(4 * D), 1, false, 0},
-    {"layernorm_backward", norm_backward, 0, FLOATS(4 * D), 2, false, 0},
+    {"norm_forward", norm, 0, FLOATS(2 * D), 1, false, 0},
+    {"norm_forward, residual", norm_residual, 0, FLOATS(4 * D), 1, false, 0},
+    {"norm_backward", norm_backward, 0, FLOATS(4 * D), 2, false, 0},
     {"add", add, 0, FLOATS(3 * D), 1, false, 0},
     {"embedding_forward", embedding, 0, FLOATS(3 * D), 0, false, 0},
     {"embedding_backward", embedding_back, 0, FLOATS(5 * D), 0, false, 0},

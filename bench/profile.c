@@ -229,8 +229,8 @@ static void profile_bias_backward(struct device *dev, enum dtype dtype, float *d
         profile_end(dev);                                                                                              \
     }
 
-ROWS_OPERATION(layernorm_forward, layernorm, op->branch ? 4 : 2)
-ROWS_OPERATION(layernorm_backward, layernorm_backward, op->dresidual ? 4 : 3)
+ROWS_OPERATION(norm_forward, norm, op->branch ? 4 : 2)
+ROWS_OPERATION(norm_backward, norm_backward, op->dresidual ? 4 : 3)
 ROWS_OPERATION(residual, residual, op->x ? 3 : 2)
 ROWS_OPERATION(embedding_forward, embedding, 2)
 ROWS_OPERATION(embedding_backward, embedding, 3)
@@ -385,8 +385,8 @@ struct kernels profile_operations(void)
     return (struct kernels){
         .matmul = profile_matmul,
         .bias_backward = profile_bias_backward,
-        .layernorm_forward = profile_layernorm_forward,
-        .layernorm_backward = profile_layernorm_backward,
+        .norm_forward = profile_norm_forward,
+        .norm_backward = profile_norm_backward,
         .residual = profile_residual,
         .dropout_backward = profile_dropout_backward,
         .attention_forward = profile_attention_forward,

@@ -11,7 +11,7 @@
  *
  *     struct device *dev = device_create("cpu", 2, &err);
  *     const struct kernels *k = device_kernels(dev);
- *     k->layernorm_forward(dev, &(struct layernorm){...});
+ *     k->norm_forward(dev, &(struct norm){...});
  *     if (device_status(dev, &err) < 0) ...
  *
  * `dtype` is the type of activations and parameters: fp32, bf16 or fp16. Whatever it is, sums are accumulated in fp32
@@ -187,14 +187,17 @@ struct dropout {
 };
 
 /*
- * Bias, dropout, residual sum and LayerNorm (eps 1e-5), fused. x is the residual stream, branch what is added to it:
- *   sum = x + dropout(branch + bias);  y = (sum - mean) * rstd * gamma + beta
- * branch may be NULL: sum = x and is not written. bias [cols] may be NULL. sum is rounded to dtype before it is used.
- * mean and rstd [rows] fp32 are kept for the backward pass.
+ * Bias, dropout, residual sum and a norm, fused. x is the residual stream, branch what is added to it:
+ *   sum = x + dropout(branch + bias)
+ *   LayerNorm:              y = (sum - mean) * rstd * gamma + beta    rstd = 1 / sqrt(variance + eps)
+ *   RMSNorm, mean is NULL:  y = sum * rstd * gamma                    rstd = 1 / sqrt(mean of sum^2 + eps)
+ * (arXiv 1607.06450 and 1910.07467.) branch may be NULL: sum = x and is not written. bias [cols] and beta [cols] may be
+ * NULL. sum is rounded to dtype before it is used. mean and rstd [rows] fp32 are kept for the backward pass.
  */
-struct layernorm {
+struct norm {
     int rows, cols;
     enum dtype dtype;
+    float eps;
     const void *x, *branch, *bias, *gamma, *beta;
     struct dropout dropout;
     void *sum, *y;
@@ -212,10 +215,10 @@ struct residual {
 
 /*
  * Backward: dx = gradient with respect to sum, plus `dresidual` where not NULL (the gradient of the residual stream,
- * which bypasses the norm; may be the same buffer as dx). dgamma and dbeta [cols] are overwritten. With rows = 0 they
- * become 0.
+ * which bypasses the norm; may be the same buffer as dx). mean is NULL for an RMSNorm. dgamma and dbeta [cols] are
+ * overwritten; dbeta may be NULL. With rows = 0 they become 0.
  */
-struct layernorm_backward {
+struct norm_backward {
     int rows, cols;
     enum dtype dtype;
     const void *dy, *sum, *gamma, *dresidual;
@@ -225,10 +228,53 @@ struct layernorm_backward {
 };
 
 /*
- * Scaled dot-product attention over packed projections: qkv [batch*seq, 3*heads*head_size] holds Q | K | V, each
- * heads x head_size. out [batch*seq, heads*head_size]. Computed in tiles with an online softmax (FlashAttention, arXiv
- * 2205.14135): no seq x seq matrix is ever stored. lse [batch, heads, seq] fp32, the log-sum-exp of each row of scores,
- * is kept for the backward pass, which recomputes the probabilities. Scale is 1/sqrt(head_size).
+ * What happens to queries and keys between their product and attention, in place: a norm of each head, then rotary
+ * positions. Either may be absent.
+ *
+ *   norm, gamma_q and gamma_k not NULL:   x = x * rstd * gamma, rstd = 1 / sqrt(mean over head_size of x^2 + eps)
+ *   rotation, angles not NULL:            x[i]        = x[i] cos - x[i + half] sin
+ *                                         x[i + half] = x[i + half] cos + x[i] sin,   half = head_size / 2
+ *
+ * (RoFormer, arXiv 2104.09864, with halves rotated as Hugging Face's Llama does; the norm as in Qwen3.) angles [seq,
+ * head_size] fp32: the cosines of the half angles of a position, then their sines. A row's position is that in its
+ * document (struct position_embedding). Both are computed in fp32, and rounded once.
+ *
+ * The forward pass keeps the norm's input in `before`, and its rstd. The backward pass works on the gradient: qkv is
+ * dqkv, whose queries and keys become those of the product's output; dgamma_q and dgamma_k are overwritten with sums
+ * over all rows and heads. V is neither read nor written.
+ */
+struct query_key {
+    int rows, seq, heads, kv_heads, head_size;
+    enum dtype dtype;
+    float eps;
+    void *qkv; /* like struct attention's */
+    const float *angles;
+    const int32_t *document_start; /* [rows], or NULL */
+    const void *gamma_q, *gamma_k; /* [head_size] */
+    void *before;                  /* [rows, (heads + kv_heads) * head_size] */
+    float *rstd;                   /* [rows, heads + kv_heads] */
+    float *dgamma_q, *dgamma_k;    /* backward, [head_size] */
+};
+
+/*
+ * y[rows, cols] = silu(gate) * up, where x [rows, 2 cols] holds gate | up, and silu(z) = z / (1 + exp(-z)) (SwiGLU, arXiv
+ * 2002.05202). Backward, in place: dx [rows, 2 cols] has the gradient of y in its right half; it becomes that of x.
+ */
+struct gated {
+    int rows, cols;
+    enum dtype dtype;
+    const void *x;
+    void *y;  /* forward */
+    void *dx; /* backward */
+};
+
+/*
+ * Scaled dot-product attention over packed projections: qkv [batch*seq, (heads + 2 kv_heads) * head_size] holds Q | K |
+ * V: `heads` heads of queries, and kv_heads, a divisor of heads, of keys and of values. Query head h reads head
+ * h / (heads / kv_heads) of them. out [batch*seq, heads*head_size]. Computed in tiles with an online softmax
+ * (FlashAttention, arXiv 2205.14135): no seq x seq matrix is ever stored. lse [batch, heads, seq] fp32, the log-sum-exp
+ * of each row of scores, is kept for the backward pass, which recomputes the probabilities. Scale is 1/sqrt(head_size).
+ * window: a query i sees the keys j with i - window < j; 0: all. It requires causal. Tiles outside it are skipped.
  * lengths [batch]: keys at and after lengths[b] are masked (padding); NULL means all are seq. With length 0 there is
  * nothing to attend to: out is 0, lse minus infinity, and the gradients are 0.
  * document_start [batch*seq]: the position in its sample of the first token of each row's document. A query sees no key
@@ -240,8 +286,9 @@ struct layernorm_backward {
  * whole.
  */
 struct attention {
-    int batch, seq, heads, head_size;
+    int batch, seq, heads, kv_heads, head_size;
     bool causal;
+    int window;
     enum dtype dtype;
     const void *qkv;
     const int32_t *lengths, *document_start;
@@ -253,15 +300,15 @@ struct attention {
     void *dqkv;       /* backward: like qkv, overwritten */
 };
 
-/* Elements of a row of out, which Q, K and V have too; and of a row of qkv. */
+/* Elements of a row of out, and of Q; and of a row of qkv. */
 static inline size_t attention_width(int heads, int head_size)
 {
     return (size_t)heads * (size_t)head_size;
 }
 
-static inline size_t attention_row(int heads, int head_size)
+static inline size_t attention_row(int heads, int kv_heads, int head_size)
 {
-    return 3 * attention_width(heads, head_size);
+    return attention_width(heads + 2 * kv_heads, head_size);
 }
 
 /*
@@ -346,7 +393,6 @@ struct adamw {
     float bias1, bias2;
 };
 
-
 /* An array of a sum of squares. */
 struct squares {
     const float *x;
@@ -360,12 +406,16 @@ struct kernels {
     /* db[n] = column sums of dy[rows, n]; added to db when accumulate */
     void (*bias_backward)(struct device *, enum dtype, float *db, const void *dy, int rows, int n, bool accumulate);
 
-    void (*layernorm_forward)(struct device *, const struct layernorm *);
-    void (*layernorm_backward)(struct device *, const struct layernorm_backward *);
+    void (*norm_forward)(struct device *, const struct norm *);
+    void (*norm_backward)(struct device *, const struct norm_backward *);
     void (*residual)(struct device *, const struct residual *);
     /* dx = dy times the mask of rows * cols elements; dx may be dy */
     void (*dropout_backward)(struct device *, enum dtype, void *dx, const void *dy, size_t count,
                              const struct dropout *);
+    void (*query_key_forward)(struct device *, const struct query_key *);
+    void (*query_key_backward)(struct device *, const struct query_key *);
+    void (*gated_forward)(struct device *, const struct gated *);
+    void (*gated_backward)(struct device *, const struct gated *);
     void (*attention_forward)(struct device *, const struct attention *);
     void (*attention_backward)(struct device *, const struct attention *);
     void (*embedding_forward)(struct device *, const struct embedding *);

@@ -97,7 +97,7 @@ kernels() {
 # wrongly. discrete and profile are not among them: they never call CUDA, which the tool reports as an error. Nor is
 # transfer, about the order of streams, and slow where memory is read over the bus.
 sanitizer() {
-    local sanitizer barriers=(cross_entropy embedding layernorm optimizer attention)
+    local sanitizer barriers=(cross_entropy embedding norm optimizer attention)
     sanitizer=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v compute-sanitizer) ||
         { fail "$stage: compute-sanitizer is not here"; return; }
     under=("$sanitizer" --tool "$1" --error-exitcode 99 --target-processes all)
@@ -126,7 +126,7 @@ for stage in "${stages[@]}"; do
     case $stage in
     quick)
         each=90 # the first to call cuBLASLt reads hundreds of megabytes from a cold disk
-        kernels device matmul pointwise layernorm embedding cross_entropy dropout optimizer
+        kernels device matmul pointwise norm embedding cross_entropy dropout optimizer
         run training bash "$tests/gpu_engine.sh" "$build" one ;;
     kernels) each=150; kernels ;;
     engine)

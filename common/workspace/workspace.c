@@ -42,7 +42,7 @@ static size_t gpu_bytes(const struct workspace *w)
     if (kernels_use_cudnn(w))
         bytes = larger_of(bytes, workspace_attention_cudnn(rows / (size_t)w->seq, (size_t)w->heads, (size_t)w->seq));
     if (w->norm_cols) {
-        bytes = larger_of(bytes, workspace_layernorm_backward(w->rows, w->norm_cols));
+        bytes = larger_of(bytes, workspace_norm_backward(w->rows, w->norm_cols));
         /* position_embedding_backward with types */
         bytes = larger_of(bytes, workspace_column_sums(w->rows, w->norm_cols, 2));
         bytes = larger_of(bytes, workspace_embedding_backward(rows, (size_t)w->norm_cols));

@@ -46,7 +46,7 @@ struct workspace {
     bool backward;      /* gradients and their norm, not only forward passes */
     bool products;      /* any product at all; a GPU reserves their memory in any case */
     int rows;           /* of the largest micro-batch */
-    int norm_cols;      /* of layernorm_backward; 0 if it is not called; the same holds below */
+    int norm_cols;      /* of norm_backward; 0 if it is not called; the same holds below */
     int bias_cols;      /* most columns of a bias_backward */
     int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
     int seq, head_size; /* of attention */

@@ -97,7 +97,7 @@ static inline size_t workspace_column_sums(int rows, int cols, int kinds)
 }
 
 /*
- * layernorm_backward: a block takes some rows, one after the other, and each of its warps a strip of 256 columns, or
+ * norm_backward: a block takes some rows, one after the other, and each of its warps a strip of 256 columns, or
  * several where there are more strips than NORM_WARPS. As many blocks as make 32 warps on each of 132 multiprocessors:
  * the same on every GPU, so that sums are too.
  */
@@ -118,7 +118,7 @@ static inline int norm_blocks(int rows, int cols)
     return blocks < most ? blocks : most;
 }
 
-static inline size_t workspace_layernorm_backward(int rows, int cols)
+static inline size_t workspace_norm_backward(int rows, int cols)
 {
     return (size_t)norm_blocks(rows, cols) * 2 * (size_t)cols * sizeof(float);
 }

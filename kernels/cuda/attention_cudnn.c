@@ -182,7 +182,8 @@ static bool run_graph(struct device *dev, const struct attention_call *call, boo
 /* `count` samples of a call, from sample `first` on. */
 static struct attention_call samples_of(const struct attention_call *call, size_t first, size_t count)
 {
-    size_t width = attention_width(call->heads, call->head_size), qkv = attention_row(call->heads, call->head_size);
+    size_t width = attention_width(call->heads, call->head_size),
+           qkv = attention_row(call->heads, call->heads, call->head_size);
     size_t row = first * (size_t)call->seq;
     struct attention_call part = *call;
 

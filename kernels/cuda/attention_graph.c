@@ -42,7 +42,7 @@ static cudnn_descriptor rows_tensor(const struct building *b, int64_t id, int64_
 
 static cudnn_descriptor packed_rows(const struct building *b, int64_t id, bool transposed)
 {
-    return rows_tensor(b, id, (int64_t)attention_row((int)b->heads, (int)b->size), transposed);
+    return rows_tensor(b, id, (int64_t)attention_row((int)b->heads, (int)b->heads, (int)b->size), transposed);
 }
 
 static cudnn_descriptor strided_scores(const struct building *b, cudnnDataType_t type, int64_t row, int64_t column)

@@ -7,8 +7,8 @@
 
 #define cuda_matmul                      emulated_matmul
 #define cuda_bias_backward               emulated_bias_backward
-#define cuda_layernorm_forward           emulated_layernorm_forward
-#define cuda_layernorm_backward          emulated_layernorm_backward
+#define cuda_norm_forward                emulated_norm_forward
+#define cuda_norm_backward               emulated_norm_backward
 #define cuda_residual                    emulated_residual
 #define cuda_dropout_backward            emulated_dropout_backward
 #define cuda_attention_forward           emulated_attention_forward

@@ -61,7 +61,7 @@ struct norm {
     float *mean, *rstd, *dgamma, *dbeta;
 };
 
-static struct norm run_norm(struct device *dev, struct layernorm op, const void *dy)
+static struct norm run_norm(struct device *dev, struct norm op, const void *dy)
 {
     size_t count = (size_t)op.rows * (size_t)op.cols, cols = (size_t)op.cols, rows = (size_t)op.rows;
     struct norm n = {
@@ -78,34 +78,35 @@ static struct norm run_norm(struct device *dev, struct layernorm op, const void 
     op.y = n.y.at;
     op.mean = n.mean;
     op.rstd = n.rstd;
-    device_kernels(dev)->layernorm_forward(dev, &op);
-    device_kernels(dev)->layernorm_backward(dev, &(struct layernorm_backward){.rows = op.rows,
-                                                                              .cols = op.cols,
-                                                                              .dtype = op.dtype,
-                                                                              .dy = dy,
-                                                                              .sum = n.sum.at,
-                                                                              .gamma = op.gamma,
-                                                                              .dresidual = op.branch,
-                                                                              .mean = n.mean,
-                                                                              .rstd = n.rstd,
-                                                                              .dx = n.dx.at,
-                                                                              .dgamma = n.dgamma,
-                                                                              .dbeta = n.dbeta});
+    device_kernels(dev)->norm_forward(dev, &op);
+    device_kernels(dev)->norm_backward(dev, &(struct norm_backward){.rows = op.rows,
+                                                                    .cols = op.cols,
+                                                                    .dtype = op.dtype,
+                                                                    .dy = dy,
+                                                                    .sum = n.sum.at,
+                                                                    .gamma = op.gamma,
+                                                                    .dresidual = op.branch,
+                                                                    .mean = n.mean,
+                                                                    .rstd = n.rstd,
+                                                                    .dx = n.dx.at,
+                                                                    .dgamma = n.dgamma,
+                                                                    .dbeta = n.dbeta});
     return n;
 }
 
 static void check_norm(enum dtype dtype, int rows, int cols)
 {
     size_t count = (size_t)rows * (size_t)cols, width = (size_t)cols;
-    struct layernorm op = {.rows = rows,
-                           .cols = cols,
-                           .dtype = dtype,
-                           .x = random_tensor(cpu, dtype, count, "x").at,
-                           .branch = random_tensor(cpu, dtype, count, "residual").at,
-                           .bias = random_tensor(cpu, dtype, width, "bias").at,
-                           .gamma = random_tensor(cpu, dtype, width, "gamma").at,
-                           .beta = random_tensor(cpu, dtype, width, "beta").at,
-                           .dropout = {0.1, {1, 2, 3}, 5}};
+    struct norm op = {.rows = rows,
+                      .eps = 1e-5f,
+                      .cols = cols,
+                      .dtype = dtype,
+                      .x = random_tensor(cpu, dtype, count, "x").at,
+                      .branch = random_tensor(cpu, dtype, count, "residual").at,
+                      .bias = random_tensor(cpu, dtype, width, "bias").at,
+                      .gamma = random_tensor(cpu, dtype, width, "gamma").at,
+                      .beta = random_tensor(cpu, dtype, width, "beta").at,
+                      .dropout = {0.1, {1, 2, 3}, 5}};
     const void *dy = random_tensor(cpu, dtype, count, "dy").at;
     struct norm want = run_norm(cpu, op, dy), got[SEEDS];
 
@@ -147,7 +148,7 @@ static void test_row_too_wide(void **state)
     struct error err = {0};
 
     open_devices();
-    device_kernels(gpu)->layernorm_forward(gpu, &(struct layernorm){.rows = 1, .cols = 16385});
+    device_kernels(gpu)->norm_forward(gpu, &(struct norm){.rows = 1, .cols = 16385});
     assert_int_equal(device_status(gpu, &err), -1);
     assert_non_null(strstr(err.text, "rows of 16385; from 1 to 16384"));
     device_destroy(gpu);

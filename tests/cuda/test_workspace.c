@@ -65,17 +65,17 @@ static void check_rows(int rows, int cols)
     float *mean = zeros((size_t)rows * sizeof *mean), *dx = zeros(count * sizeof *dx);
     int32_t *tokens = zeros((size_t)rows * sizeof *tokens);
 
-    device_kernels(dev)->layernorm_backward(dev, &(struct layernorm_backward){.rows = rows,
-                                                                              .cols = cols,
-                                                                              .dy = x,
-                                                                              .sum = x,
-                                                                              .gamma = sum,
-                                                                              .mean = mean,
-                                                                              .rstd = mean,
-                                                                              .dx = dx,
-                                                                              .dgamma = sum,
-                                                                              .dbeta = sum + cols});
-    expect_workspace(workspace_layernorm_backward(rows, cols));
+    device_kernels(dev)->norm_backward(dev, &(struct norm_backward){.rows = rows,
+                                                                    .cols = cols,
+                                                                    .dy = x,
+                                                                    .sum = x,
+                                                                    .gamma = sum,
+                                                                    .mean = mean,
+                                                                    .rstd = mean,
+                                                                    .dx = dx,
+                                                                    .dgamma = sum,
+                                                                    .dbeta = sum + cols});
+    expect_workspace(workspace_norm_backward(rows, cols));
     device_kernels(dev)->embedding_backward(
         dev, &(struct embedding){.rows = rows, .cols = cols, .vocab = 7, .tokens = tokens, .x = x, .dwte = sum});
     expect_workspace(workspace_embedding_backward((size_t)rows, (size_t)cols));
@@ -104,6 +104,7 @@ static void test_attention_and_squares(void **state)
     device_kernels(dev)->attention_backward(dev, &(struct attention){.batch = 2,
                                                                      .seq = 19,
                                                                      .heads = 3,
+                                                                     .kv_heads = 3,
                                                                      .head_size = 16,
                                                                      .qkv = qkv,
                                                                      .out = out,

@@ -27,8 +27,8 @@ struct discrete_entry {
     void (*run)(struct device *cpu, const struct discrete_entry *entry);
     union {
         struct matmul matmul;
-        struct layernorm layernorm;
-        struct layernorm_backward layernorm_backward;
+        struct norm norm;
+        struct norm_backward norm_backward;
         struct residual residual;
         struct attention attention;
         struct embedding embedding;

@@ -36,14 +36,12 @@ static void translate_operands(struct device *dev, const char *name, void *op, c
 OPERATION(matmul, matmul, AT(matmul, a), AT(matmul, b), AT(matmul, bias), AT(matmul, aux), AT(matmul, c),
           AT(matmul, sums))
 
-OPERATION(layernorm_forward, layernorm, AT(layernorm, x), AT(layernorm, branch), AT(layernorm, bias),
-          AT(layernorm, gamma), AT(layernorm, beta), AT(layernorm, sum), AT(layernorm, y), AT(layernorm, mean),
-          AT(layernorm, rstd))
+OPERATION(norm_forward, norm, AT(norm, x), AT(norm, branch), AT(norm, bias), AT(norm, gamma), AT(norm, beta),
+          AT(norm, sum), AT(norm, y), AT(norm, mean), AT(norm, rstd))
 
-OPERATION(layernorm_backward, layernorm_backward, AT(layernorm_backward, dy), AT(layernorm_backward, sum),
-          AT(layernorm_backward, gamma), AT(layernorm_backward, dresidual), AT(layernorm_backward, mean),
-          AT(layernorm_backward, rstd), AT(layernorm_backward, dx), AT(layernorm_backward, dgamma),
-          AT(layernorm_backward, dbeta))
+OPERATION(norm_backward, norm_backward, AT(norm_backward, dy), AT(norm_backward, sum), AT(norm_backward, gamma),
+          AT(norm_backward, dresidual), AT(norm_backward, mean), AT(norm_backward, rstd), AT(norm_backward, dx),
+          AT(norm_backward, dgamma), AT(norm_backward, dbeta))
 
 OPERATION(residual, residual, AT(residual, x), AT(residual, branch), AT(residual, bias), AT(residual, sum))
 
@@ -263,8 +261,8 @@ static void discrete_sum_of_squares(struct device *dev, double *result, const st
 
 const struct kernels discrete_kernels = {
     .matmul = discrete_matmul,
-    .layernorm_forward = discrete_layernorm_forward,
-    .layernorm_backward = discrete_layernorm_backward,
+    .norm_forward = discrete_norm_forward,
+    .norm_backward = discrete_norm_backward,
     .residual = discrete_residual,
     .attention_forward = discrete_attention_forward,
     .attention_backward = discrete_attention_backward,

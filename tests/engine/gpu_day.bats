@@ -112,7 +112,7 @@ STEP
 # It ends with 255 where a program never calls CUDA.
 @test "tests/gpu.sh runs each compute-sanitizer tool only on the programs that it applies to" {
     local name
-    for name in attention cross_entropy device discrete dropout embedding layernorm matmul optimizer pointwise profile repeat \
+    for name in attention cross_entropy device discrete dropout embedding norm matmul optimizer pointwise profile repeat \
         transfer types; do
         printf 'echo 1..1\necho ok 1 - %s\n' $name | script tree/tests/kernels/test_$name
     done

@@ -9,6 +9,8 @@
 
 struct attention_case {
     int batch, seq, heads, head_size;
+    int kv_heads; /* 0: heads */
+    int window;
     bool causal;
     const int32_t *lengths, *document_start;
     struct dropout dropout;

@@ -236,6 +236,7 @@ static void run_step(struct device *dev, const struct workspace *w)
     k->attention_forward(dev, &(struct attention){.batch = 2,
                                                   .seq = w->seq,
                                                   .heads = HIDDEN / w->head_size,
+                                                  .kv_heads = HIDDEN / w->head_size,
                                                   .head_size = w->head_size,
                                                   .dtype = w->dtype,
                                                   .qkv = x.at,
@@ -246,6 +247,7 @@ static void run_step(struct device *dev, const struct workspace *w)
     k->attention_backward(dev, &(struct attention){.batch = 2,
                                                    .seq = w->seq,
                                                    .heads = HIDDEN / w->head_size,
+                                                   .kv_heads = HIDDEN / w->head_size,
                                                    .head_size = w->head_size,
                                                    .dtype = w->dtype,
                                                    .qkv = x.at,
@@ -253,17 +255,17 @@ static void run_step(struct device *dev, const struct workspace *w)
                                                    .dout = y.at,
                                                    .lse = others,
                                                    .dqkv = z.at});
-    k->layernorm_backward(dev, &(struct layernorm_backward){.rows = TOKENS,
-                                                            .cols = HIDDEN,
-                                                            .dtype = w->dtype,
-                                                            .dy = x.at,
-                                                            .sum = y.at,
-                                                            .gamma = y.at,
-                                                            .mean = others,
-                                                            .rstd = others,
-                                                            .dx = z.at,
-                                                            .dgamma = sums,
-                                                            .dbeta = sums + HIDDEN});
+    k->norm_backward(dev, &(struct norm_backward){.rows = TOKENS,
+                                                  .cols = HIDDEN,
+                                                  .dtype = w->dtype,
+                                                  .dy = x.at,
+                                                  .sum = y.at,
+                                                  .gamma = y.at,
+                                                  .mean = others,
+                                                  .rstd = others,
+                                                  .dx = z.at,
+                                                  .dgamma = sums,
+                                                  .dbeta = sums + HIDDEN});
     k->bias_backward(dev, w->dtype, sums, x.at, TOKENS, 4 * HIDDEN, false);
     k->sum_of_squares(dev, &norm, &(struct squares){others, TOKENS * HIDDEN}, 1);
 }

@@ -52,6 +52,7 @@ static void do_attention(struct device *dev, int shift, struct run *run)
     device_kernels(dev)->attention_forward(dev, &(struct attention){.batch = BATCH,
                                                                     .seq = SEQ,
                                                                     .heads = HEADS,
+                                                                    .kv_heads = HEADS,
                                                                     .head_size = SIZE,
                                                                     .causal = true,
                                                                     .qkv = qkv,
@@ -60,6 +61,7 @@ static void do_attention(struct device *dev, int shift, struct run *run)
     device_kernels(dev)->attention_backward(dev, &(struct attention){.batch = BATCH,
                                                                      .seq = SEQ,
                                                                      .heads = HEADS,
+                                                                     .kv_heads = HEADS,
                                                                      .head_size = SIZE,
                                                                      .causal = true,
                                                                      .qkv = qkv,
@@ -69,29 +71,30 @@ static void do_attention(struct device *dev, int shift, struct run *run)
                                                                      .dqkv = run->out[2]});
 }
 
-static void do_layernorm(struct device *dev, int shift, struct run *run)
+static void do_norm(struct device *dev, int shift, struct run *run)
 {
     float *x = input(dev, shift, ROWS * D, "x"), *dy = input(dev, shift, ROWS * D, "dy");
     float *gamma = input(dev, shift, D, "gamma"), *mean = run->out[3], *rstd = run->out[3] + ROWS;
 
-    device_kernels(dev)->layernorm_forward(dev, &(struct layernorm){.rows = ROWS,
+    device_kernels(dev)->norm_forward(dev, &(struct norm){.eps = 1e-5f,
+                                                          .rows = ROWS,
+                                                          .cols = D,
+                                                          .x = x,
+                                                          .gamma = gamma,
+                                                          .beta = gamma,
+                                                          .y = run->out[0],
+                                                          .mean = mean,
+                                                          .rstd = rstd});
+    device_kernels(dev)->norm_backward(dev, &(struct norm_backward){.rows = ROWS,
                                                                     .cols = D,
-                                                                    .x = x,
+                                                                    .dy = dy,
+                                                                    .sum = x,
                                                                     .gamma = gamma,
-                                                                    .beta = gamma,
-                                                                    .y = run->out[0],
                                                                     .mean = mean,
-                                                                    .rstd = rstd});
-    device_kernels(dev)->layernorm_backward(dev, &(struct layernorm_backward){.rows = ROWS,
-                                                                              .cols = D,
-                                                                              .dy = dy,
-                                                                              .sum = x,
-                                                                              .gamma = gamma,
-                                                                              .mean = mean,
-                                                                              .rstd = rstd,
-                                                                              .dx = run->out[1],
-                                                                              .dgamma = run->out[2],
-                                                                              .dbeta = run->out[2] + D});
+                                                                    .rstd = rstd,
+                                                                    .dx = run->out[1],
+                                                                    .dgamma = run->out[2],
+                                                                    .dbeta = run->out[2] + D});
     device_kernels(dev)->bias_backward(dev, DTYPE_F32, run->out[3] + 2 * ROWS, dy, ROWS, D, false);
 }
 
@@ -225,7 +228,7 @@ static void check(operation *op, bool across_threads)
 
 TEST(matmul, false)
 TEST(attention, true)
-TEST(layernorm, true)
+TEST(norm, true)
 TEST(cross_entropy, true)
 TEST(embedding_backward, true)
 TEST(optimizer, true)
@@ -235,7 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matmul),
         cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_norm),
         cmocka_unit_test(test_cross_entropy),
         cmocka_unit_test(test_embedding_backward),
         cmocka_unit_test(test_optimizer),

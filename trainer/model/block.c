@@ -70,6 +70,7 @@ static struct attention attention_arguments(const struct block_pass *b)
         .batch = b->mb->samples,
         .seq = m->seq_length,
         .heads = m->heads / c->tp->size,
+        .kv_heads = m->heads / c->tp->size,
         .head_size = model_head_size(m),
         .causal = !m->bidirectional,
         .dtype = c->dtype,
@@ -128,20 +129,20 @@ static void second_norm(const struct block_pass *b, const void *projected)
 {
     const struct context *c = b->w.c;
 
-    c->k->layernorm_forward(c->dev,
-                            &(struct layernorm){.rows = local_rows(b),
-                                                .cols = c->shape->hidden,
-                                                .dtype = c->dtype,
-                                                .x = b->a->x,
-                                                .branch = projected,
-                                                .bias = weights_at(&b->w, PART_ATTN_PROJ, BIAS),
-                                                .dropout = context_dropout(c, b->mb, dropout_site(b, "attn.c_proj")),
-                                                .sum = b->a->mid,
-                                                .y = b->a->y2,
-                                                .mean = b->a->mean2,
-                                                .rstd = b->a->rstd2,
-                                                .gamma = weights_at(&b->w, PART_LN_2, WEIGHT),
-                                                .beta = weights_at(&b->w, PART_LN_2, BIAS)});
+    c->k->norm_forward(c->dev, &(struct norm){.eps = 1e-5f,
+                                              .rows = local_rows(b),
+                                              .cols = c->shape->hidden,
+                                              .dtype = c->dtype,
+                                              .x = b->a->x,
+                                              .branch = projected,
+                                              .bias = weights_at(&b->w, PART_ATTN_PROJ, BIAS),
+                                              .dropout = context_dropout(c, b->mb, dropout_site(b, "attn.c_proj")),
+                                              .sum = b->a->mid,
+                                              .y = b->a->y2,
+                                              .mean = b->a->mean2,
+                                              .rstd = b->a->rstd2,
+                                              .gamma = weights_at(&b->w, PART_LN_2, WEIGHT),
+                                              .beta = weights_at(&b->w, PART_LN_2, BIAS)});
 }
 
 /* The forward pass from x to act, without the last product. */

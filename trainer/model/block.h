@@ -3,10 +3,10 @@
  * Which block it is, the model's description says (common/model/model_shape.h). Attention stays within documents if the
  * micro-batch has document_start.
  *
- *     y1  = layernorm(x; ln_1)               gather y1 (all rows)
+ *     y1  = norm(x; ln_1)                    gather y1 (all rows)
  *     qkv = y1 Wqkv + b                      att = attention(qkv)
  *     mid = x + dropout(reduce(att Wo) + b)
- *     y2  = layernorm(mid; ln_2)             gather y2
+ *     y2  = norm(mid; ln_2)                  gather y2
  *     pre = y2 Wfc + b                       act = gelu(pre)
  *     out = mid + dropout(reduce(act Wproj) + b)
  *

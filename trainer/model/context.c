@@ -81,32 +81,33 @@ void linear_backward_weight(const struct weights *w, enum model_part part, bool 
 void norm_forward(const struct weights *w, enum model_part part, const void *x, void *y, float *mean, float *rstd,
                   int rows)
 {
-    w->c->k->layernorm_forward(w->c->dev, &(struct layernorm){.rows = rows,
-                                                              .cols = w->c->shape->hidden,
-                                                              .dtype = w->c->dtype,
-                                                              .x = x,
-                                                              .y = y,
-                                                              .mean = mean,
-                                                              .rstd = rstd,
-                                                              .gamma = weights_at(w, part, WEIGHT),
-                                                              .beta = weights_at(w, part, BIAS)});
+    w->c->k->norm_forward(w->c->dev, &(struct norm){.eps = 1e-5f,
+                                                    .rows = rows,
+                                                    .cols = w->c->shape->hidden,
+                                                    .dtype = w->c->dtype,
+                                                    .x = x,
+                                                    .y = y,
+                                                    .mean = mean,
+                                                    .rstd = rstd,
+                                                    .gamma = weights_at(w, part, WEIGHT),
+                                                    .beta = weights_at(w, part, BIAS)});
 }
 
 void norm_backward(const struct weights *w, enum model_part part, const void *dy, const void *x, const float *mean,
                    const float *rstd, const void *dresidual, int rows, void *dx)
 {
-    w->c->k->layernorm_backward(w->c->dev, &(struct layernorm_backward){.rows = rows,
-                                                                        .cols = w->c->shape->hidden,
-                                                                        .dtype = w->c->dtype,
-                                                                        .dy = dy,
-                                                                        .sum = x,
-                                                                        .dresidual = dresidual,
-                                                                        .dx = dx,
-                                                                        .mean = mean,
-                                                                        .rstd = rstd,
-                                                                        .gamma = weights_at(w, part, WEIGHT),
-                                                                        .dgamma = weights_gradient(w, part, WEIGHT),
-                                                                        .dbeta = weights_gradient(w, part, BIAS)});
+    w->c->k->norm_backward(w->c->dev, &(struct norm_backward){.rows = rows,
+                                                              .cols = w->c->shape->hidden,
+                                                              .dtype = w->c->dtype,
+                                                              .dy = dy,
+                                                              .sum = x,
+                                                              .dresidual = dresidual,
+                                                              .dx = dx,
+                                                              .mean = mean,
+                                                              .rstd = rstd,
+                                                              .gamma = weights_at(w, part, WEIGHT),
+                                                              .dgamma = weights_gradient(w, part, WEIGHT),
+                                                              .dbeta = weights_gradient(w, part, BIAS)});
 }
 
 const float *context_read(const struct context *c, float *host, const float *at, size_t count)

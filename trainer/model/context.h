@@ -76,7 +76,7 @@ void linear_backward_input(const struct weights *w, enum model_part part, void *
 void linear_backward_weight(const struct weights *w, enum model_part part, bool bias, const void *dy, const void *x,
                             int rows);
 
-/* y = layernorm(x) [rows, d], with W as the scale and the bias as the shift. */
+/* y = norm(x) [rows, d], with W as the scale and the bias as the shift. */
 void norm_forward(const struct weights *w, enum model_part part, const void *x, void *y, float *mean, float *rstd,
                   int rows);
 

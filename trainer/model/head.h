@@ -1,8 +1,8 @@
 /*
  * head.h - the embedding; and the last unit: the final norm, and the losses.
  *
- *   GPT   loss of each next token from y = layernorm(x; ln_f)
- *   BERT  h = layernorm(x; ln_f); masked tokens from y = layernorm(gelu(h Wmlm + b); mlm.ln), with a bias on the
+ *   GPT   loss of each next token from y = norm(x; ln_f)
+ *   BERT  h = norm(x; ln_f); masked tokens from y = norm(gelu(h Wmlm + b); mlm.ln), with a bias on the
  *         logits; and the loss of sentence order prediction (were A and B swapped?):
  *
  *             c = h[first token]    p = tanh(c Wpooler + b)    logits = p Worder + b [2]    cross-entropy with order

@@ -5,7 +5,8 @@
 struct head_slice ISA(attention_head)(const struct attention *op, int pair)
 {
     int batch_index = pair / op->heads, head_index = pair % op->heads;
-    size_t width = attention_width(op->heads, op->head_size), row = attention_row(op->heads, op->head_size);
+    size_t width = attention_width(op->heads, op->head_size),
+           row = attention_row(op->heads, op->kv_heads, op->head_size);
     size_t q = (size_t)batch_index * (size_t)op->seq * row + (size_t)head_index * (size_t)op->head_size;
     int keys = op->lengths && op->lengths[batch_index] < op->seq ? op->lengths[batch_index] : op->seq;
 

@@ -2,8 +2,6 @@
 
 #include "kernels/cpu/vector/dropout.h"
 
-#define EPSILON 1e-5f
-
 struct norm_row {
     const void *x, *branch, *bias;
     void *sum;
@@ -59,7 +57,7 @@ INLINE float variance(enum dtype T, const void *s, float mean, size_t n)
     return (vec_sum(total) + rest) / (float)n;
 }
 
-INLINE void normalise(enum dtype T, void *y, const void *s, const struct layernorm *op, float mean, float rstd)
+INLINE void normalise(enum dtype T, void *y, const void *s, const struct norm *op, float mean, float rstd)
 {
     size_t n = (size_t)op->cols;
 
@@ -86,25 +84,25 @@ INLINE struct norm_row row_at(enum dtype T, const struct residual *op, struct dr
     };
 }
 
-INLINE void forward_row(enum dtype T, const struct layernorm *op, const struct residual *part, struct dropout_run *run,
+INLINE void forward_row(enum dtype T, const struct norm *op, const struct residual *part, struct dropout_run *run,
                         int index)
 {
     size_t n = (size_t)op->cols;
     struct norm_row r = row_at(T, part, run, index);
     float mean = add_residual(T, &r, n) / (float)n;
     const void *s = r.sum ? r.sum : r.x;
-    float rstd = 1.0f / sqrtf(variance(T, s, mean, n) + EPSILON);
+    float rstd = 1.0f / sqrtf(variance(T, s, mean, n) + op->eps);
 
     normalise(T, typed_at(T, op->y, (size_t)index * n), s, op, mean, rstd);
     op->mean[index] = mean;
     op->rstd[index] = rstd;
 }
 
-void ISA(layernorm_forward)(struct device *dev, const struct layernorm *op)
+void ISA(norm_forward)(struct device *dev, const struct norm *op)
 {
     const struct residual part = {op->rows, op->cols, op->dtype, op->x, op->branch, op->bias, op->dropout, op->sum};
 
-    if (!device_ready(dev, op->dtype, "layernorm_forward"))
+    if (!device_ready(dev, op->dtype, "norm_forward"))
         return;
 #pragma omp parallel num_threads(dev->threads)
     {
@@ -185,7 +183,7 @@ INLINE void row_gradient(enum dtype T, const struct gradient_row *r, struct mome
     }
 }
 
-INLINE void block_backward(enum dtype T, const struct layernorm_backward *op, int first, int end, float *dgamma,
+INLINE void block_backward(enum dtype T, const struct norm_backward *op, int first, int end, float *dgamma,
                            float *dbeta)
 {
     size_t n = op->cols;
@@ -209,13 +207,13 @@ INLINE void block_backward(enum dtype T, const struct layernorm_backward *op, in
     }
 }
 
-void ISA(layernorm_backward)(struct device *dev, const struct layernorm_backward *op)
+void ISA(norm_backward)(struct device *dev, const struct norm_backward *op)
 {
     struct row_blocks blocks = row_blocks(op->rows);
     size_t stride, n = op->cols;
     float *partial;
 
-    if (!device_ready(dev, op->dtype, "layernorm_backward"))
+    if (!device_ready(dev, op->dtype, "norm_backward"))
         return;
     if (op->rows == 0) {
         memset(op->dgamma, 0, n * sizeof(float));

@@ -1,8 +1,6 @@
 #include "kernels/cuda/gpu/dropout_mask.h"
 #include "kernels/cuda/gpu/rows.h"
 
-#define EPSILON 1e-5f
-
 /*
  * sum = x + dropout(branch + bias), rounded to T;  y = (sum - mean) * rstd * gamma + beta
  *
@@ -10,7 +8,7 @@
  * square of the mean would cancel), and is written once.
  */
 template <class T, bool WHOLE>
-static inline __device__ struct raw_pack<T> add_branch(const struct layernorm &op, const struct mask &mask,
+static inline __device__ struct raw_pack<T> add_branch(const struct norm &op, const struct mask &mask,
                                                        const struct raw_pack<T> &x, const struct raw_pack<T> &branch,
                                                        size_t row, int col) {
     size_t at = row * static_cast<size_t>(op.cols) + static_cast<size_t>(col);
@@ -29,7 +27,7 @@ static inline __device__ struct raw_pack<T> add_branch(const struct layernorm &o
 
 /* The row's packs of this thread: all loads are on their way before the first is used. */
 template <class T, int PACKS, bool WHOLE>
-static inline __device__ void load_row(struct raw_pack<T> v[PACKS], const struct layernorm &op, const struct mask &mask,
+static inline __device__ void load_row(struct raw_pack<T> v[PACKS], const struct norm &op, const struct mask &mask,
                                        size_t row, int warps)
 {
     size_t at = row * static_cast<size_t>(op.cols);
@@ -65,7 +63,7 @@ static inline __device__ float sum_squares(const struct pack &v, float mean, int
 }
 
 template <class T, bool WHOLE>
-static inline __device__ void normalise_row(const struct layernorm &op, struct pack v, size_t row, int col, float mean,
+static inline __device__ void normalise_row(const struct norm &op, struct pack v, size_t row, int col, float mean,
                                             float rstd)
 {
     int n = min(op.cols - col, PACK);
@@ -83,7 +81,7 @@ static inline __device__ void normalise_row(const struct layernorm &op, struct p
 template <class T, int PACKS, bool WHOLE>
 static __global__ void __launch_bounds__(PACKS < MOST_PACKS ? ROW_WARPS * WARP : ROW_THREADS,
                                          PACKS < MOST_PACKS && sizeof(T) == 2 ? 6 : 1)
-    layernorm_forward(struct layernorm op, struct mask mask, int warps)
+    norm_forward(struct norm op, struct mask mask, int warps)
 {
     __shared__ float2 scratch[MOST_WARPS];
     int row = static_cast<int>(blockIdx.x) * rows_of_block(warps) + row_in_block(warps);
@@ -108,7 +106,7 @@ static __global__ void __launch_bounds__(PACKS < MOST_PACKS ? ROW_WARPS * WARP :
     for (int p = 0; p < PACKS; p++)
         if (row_column(p, warps) < op.cols)
             total += sum_squares(raw_widen(v[p]), mean, WHOLE ? PACK : op.cols - row_column(p, warps));
-    rstd = 1.0f / sqrtf(fmaf(row_sum(total, scratch, warps), inverse, EPSILON));
+    rstd = 1.0f / sqrtf(fmaf(row_sum(total, scratch, warps), inverse, op.eps));
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (row_column(p, warps) < op.cols)
@@ -119,19 +117,19 @@ static __global__ void __launch_bounds__(PACKS < MOST_PACKS ? ROW_WARPS * WARP :
     }
 }
 
-void cuda_layernorm_forward(struct device *dev, const struct layernorm *op)
+void cuda_norm_forward(struct device *dev, const struct norm *op)
 {
     struct row_shape shape = row_shape(op->cols);
     bool whole = rows_are_whole(op->cols, {op->x, op->branch, op->bias, op->gamma, op->beta, op->sum, op->y});
 
-    if (!device_ready(dev, op->dtype, "layernorm_forward") || op->rows == 0 ||
-        !row_fits(dev, op->cols, "layernorm_forward"))
+    if (!device_ready(dev, op->dtype, "norm_forward") || op->rows == 0 ||
+        !row_fits(dev, op->cols, "norm_forward"))
         return;
     WITH_TYPE(
         op->dtype, T,
         WITH_PACKS(shape.packs, PACKS,
                    WITH_WHOLE(whole, WHOLE,
-                              LAUNCH(dev, (layernorm_forward<T, PACKS, WHOLE>), grid_of_rows(op->rows, shape.warps),
+                              LAUNCH(dev, (norm_forward<T, PACKS, WHOLE>), grid_of_rows(op->rows, shape.warps),
                                      row_threads(shape.warps), 0, *op, mask_of(&op->dropout), shape.warps))));
 }
 
@@ -183,7 +181,7 @@ template <class T> struct row_gradient {
 };
 
 template <class T, bool WHOLE>
-static inline __device__ struct row_gradient<T> row_load(const struct layernorm_backward &op, size_t at, int col) {
+static inline __device__ struct row_gradient<T> row_load(const struct norm_backward &op, size_t at, int col) {
     int n = min(op.cols - col, PACK);
 
     return {raw_load<WHOLE>(static_cast<const T *>(op.dy) + at + col, n),
@@ -192,7 +190,7 @@ static inline __device__ struct row_gradient<T> row_load(const struct layernorm_
 
 /* Loaded twice for each row, from the nearest cache: no registers are left to keep it. */
 template <class T, bool WHOLE>
-static inline __device__ struct pack load_gamma(const struct layernorm_backward &op, int col)
+static inline __device__ struct pack load_gamma(const struct norm_backward &op, int col)
 {
     return raw_widen(raw_load<WHOLE>(static_cast<const T *>(op.gamma) + col, min(op.cols - col, PACK)));
 }
@@ -230,7 +228,7 @@ static inline __device__ struct pack row_result(const struct row_gradient<T> &r,
 }
 
 template <class T, bool WHOLE>
-static inline __device__ void row_store(const struct layernorm_backward &op, const struct pack &result,
+static inline __device__ void row_store(const struct norm_backward &op, const struct pack &result,
                                         const struct raw_pack<T> &around, size_t at, int col, float rstd)
 {
     struct pack dx = raw_widen(around);
@@ -242,7 +240,7 @@ static inline __device__ void row_store(const struct layernorm_backward &op, con
 }
 
 template <class T, bool WHOLE>
-static inline __device__ struct raw_pack<T> load_around(const struct layernorm_backward &op, size_t at, int col) {
+static inline __device__ struct raw_pack<T> load_around(const struct norm_backward &op, size_t at, int col) {
     if (!op.dresidual)
         return raw_narrow<T>(pack());
     return raw_load<WHOLE>(static_cast<const T *>(op.dresidual) + at + col, min(op.cols - col, PACK));
@@ -264,7 +262,7 @@ template <int PACKS> static inline __device__ int pack_column(int p, int warps)
 /* partial[block][2][cols]: dgamma, dbeta */
 template <class T, int PACKS, bool WHOLE>
 static __global__ void __launch_bounds__(NORM_WARPS *WARP, PACKS == 1 && sizeof(T) == 2 ? 2 : 1)
-    layernorm_backward(struct layernorm_backward op, float *partial, int warps)
+    norm_backward(struct norm_backward op, float *partial, int warps)
 {
     __shared__ float2 scratch[NORM_WARPS];
     float *part = partial + static_cast<size_t>(blockIdx.x) * 2 * op.cols;
@@ -318,27 +316,27 @@ static __global__ void __launch_bounds__(NORM_WARPS *WARP, PACKS == 1 && sizeof(
         }
 }
 
-void cuda_layernorm_backward(struct device *dev, const struct layernorm_backward *op)
+void cuda_norm_backward(struct device *dev, const struct norm_backward *op)
 {
     int warps = norm_warps(op->cols), blocks = norm_blocks(op->rows, op->cols);
     int packs = (op->cols + warps * COLUMN_STRIP - 1) / (warps * COLUMN_STRIP);
     bool whole = rows_are_whole(op->cols, {op->dy, op->sum, op->gamma, op->dresidual, op->dx});
     float *partial;
 
-    if (!device_ready(dev, op->dtype, "layernorm_backward") || !row_fits(dev, op->cols, "layernorm_backward"))
+    if (!device_ready(dev, op->dtype, "norm_backward") || !row_fits(dev, op->cols, "norm_backward"))
         return;
     if (op->rows == 0) {
         cuda_zero(dev, op->dgamma, static_cast<size_t>(op->cols) * sizeof(float));
         cuda_zero(dev, op->dbeta, static_cast<size_t>(op->cols) * sizeof(float));
         return;
     }
-    partial = static_cast<float *>(cuda_workspace(dev, workspace_layernorm_backward(op->rows, op->cols)));
+    partial = static_cast<float *>(cuda_workspace(dev, workspace_norm_backward(op->rows, op->cols)));
     if (!partial)
         return;
     WITH_TYPE(op->dtype, T,
               WITH_PACKS(packs, PACKS,
                          WITH_WHOLE(whole, WHOLE,
-                                    LAUNCH(dev, (layernorm_backward<T, PACKS, WHOLE>), static_cast<unsigned>(blocks),
+                                    LAUNCH(dev, (norm_backward<T, PACKS, WHOLE>), static_cast<unsigned>(blocks),
                                            static_cast<unsigned>(warps * WARP), 0, *op, partial, warps))));
     cuda_add_partial_sums(dev, op->dgamma, op->dbeta, partial, blocks, op->cols, false);
 }

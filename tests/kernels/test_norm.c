@@ -92,7 +92,7 @@ static struct tensor data(struct device *dev, enum dtype dtype, size_t count, co
 struct call {
     struct tensor x, residual, bias, gamma, beta, dy, sum, y;
     float *mean, *rstd;
-    struct layernorm op;
+    struct norm op;
 };
 
 enum variant { PLAIN, RESIDUAL, DROPOUT, VARIANTS }; /* DROPOUT: with residual and bias */
@@ -113,18 +113,19 @@ static struct call make_call(struct device *dev, enum dtype dtype, int rows, int
         .rstd = poisoned_floats(dev, rows),
     };
 
-    c.op = (struct layernorm){.rows = rows,
-                              .cols = cols,
-                              .dtype = dtype,
-                              .x = c.x.at,
-                              .branch = variant == PLAIN ? NULL : c.residual.at,
-                              .bias = variant == DROPOUT ? c.bias.at : NULL,
-                              .gamma = c.gamma.at,
-                              .beta = c.beta.at,
-                              .sum = variant == PLAIN ? NULL : c.sum.at,
-                              .y = c.y.at,
-                              .mean = c.mean,
-                              .rstd = c.rstd};
+    c.op = (struct norm){.eps = 1e-5f,
+                         .rows = rows,
+                         .cols = cols,
+                         .dtype = dtype,
+                         .x = c.x.at,
+                         .branch = variant == PLAIN ? NULL : c.residual.at,
+                         .bias = variant == DROPOUT ? c.bias.at : NULL,
+                         .gamma = c.gamma.at,
+                         .beta = c.beta.at,
+                         .sum = variant == PLAIN ? NULL : c.sum.at,
+                         .y = c.y.at,
+                         .mean = c.mean,
+                         .rstd = c.rstd};
     if (variant == DROPOUT)
         c.op.dropout = (struct dropout){.p = 0.3, .stream = {7, 8, 9}, .first = 1000000007};
     return c;
@@ -179,18 +180,18 @@ static void check_backward(struct device *dev, const struct plain *p, const stru
 
     for (size_t i = 0; i < count; i++)
         want[i] += p->dx[i];
-    device_kernels(dev)->layernorm_backward(dev, &(struct layernorm_backward){.rows = p->rows,
-                                                                              .cols = p->cols,
-                                                                              .dtype = c->op.dtype,
-                                                                              .dy = c->dy.at,
-                                                                              .sum = around ? c->sum.at : c->x.at,
-                                                                              .gamma = c->gamma.at,
-                                                                              .dresidual = around ? dx.at : NULL,
-                                                                              .mean = c->mean,
-                                                                              .rstd = c->rstd,
-                                                                              .dx = dx.at,
-                                                                              .dgamma = dgamma,
-                                                                              .dbeta = dbeta});
+    device_kernels(dev)->norm_backward(dev, &(struct norm_backward){.rows = p->rows,
+                                                                    .cols = p->cols,
+                                                                    .dtype = c->op.dtype,
+                                                                    .dy = c->dy.at,
+                                                                    .sum = around ? c->sum.at : c->x.at,
+                                                                    .gamma = c->gamma.at,
+                                                                    .dresidual = around ? dx.at : NULL,
+                                                                    .mean = c->mean,
+                                                                    .rstd = c->rstd,
+                                                                    .dx = dx.at,
+                                                                    .dgamma = dgamma,
+                                                                    .dbeta = dbeta});
     if (p->cols > 1) { /* one column: all gradients of x are 0 but for rounding */
         expect_rounded("dx", dx, want, count, 1e-5);
         expect_close("dgamma", dgamma, p->dgamma, p->cols, 2e-5);
@@ -205,7 +206,7 @@ static void check_shape(struct device *dev, enum dtype dtype, int rows, int cols
     struct call c = make_call(dev, dtype, rows, cols, variant);
     struct plain p;
 
-    device_kernels(dev)->layernorm_forward(dev, &c.op);
+    device_kernels(dev)->norm_forward(dev, &c.op);
     if (variant == PLAIN)
         expect_tensor_untouched("sum", c.sum, c.sum.count);
     else
@@ -241,7 +242,7 @@ static void check_residual(struct device *dev, enum dtype dtype)
     size_t bytes = c.x.count * dtype_size(dtype);
     double *want;
 
-    device_kernels(dev)->layernorm_forward(dev, &c.op);
+    device_kernels(dev)->norm_forward(dev, &c.op);
     device_kernels(dev)->residual(dev, &op);
     expect_same("sum", alone.at, c.sum.at, bytes);
     op.x = NULL;
@@ -296,10 +297,10 @@ static void check_no_rows(struct device *dev, enum dtype dtype)
 {
     float *dgamma = poisoned_floats(dev, 20), *dbeta = poisoned_floats(dev, 20), *db = poisoned_floats(dev, 20);
     float *added = random_floats(dev, 20, "added"), *before = random_floats(dev, 20, "added");
-    struct layernorm_backward op = {.cols = 20, .dtype = dtype, .dgamma = dgamma, .dbeta = dbeta};
+    struct norm_backward op = {.cols = 20, .dtype = dtype, .dgamma = dgamma, .dbeta = dbeta};
     double zeros[20] = {0};
 
-    device_kernels(dev)->layernorm_backward(dev, &op);
+    device_kernels(dev)->norm_backward(dev, &op);
     device_kernels(dev)->bias_backward(dev, dtype, db, NULL, 0, 20, false);
     device_kernels(dev)->bias_backward(dev, dtype, added, NULL, 0, 20, true);
     expect_close("dgamma", dgamma, zeros, 20, 0);
