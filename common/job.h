@@ -18,7 +18,7 @@
 
 #define JOB_PATH_SIZE 1024
 #define JOB_DATA_SIZE 16384 /* a blend with all its prefixes */
-#define JOB_KEY_MAX   96
+#define JOB_KEY_MAX   128
 
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT, LR_WSD };
 enum reduce_when { REDUCE_AUTO, REDUCE_STEP, REDUCE_MICRO_BATCH };
@@ -33,10 +33,11 @@ enum document_reset { RESET_NONE, RESET_DOCUMENT };
 extern const char *const job_offloads[], *const job_recomputes[], *const job_precisions[];
 
 struct job {
-    struct model_shape model; /* "model" group: preset, or layers hidden heads seq_length vocab kind */
+    struct model_shape model; /* "model" group: of preset and kind, where keys do not say otherwise */
     int kind;                 /* "model.kind", whose fields are in `model`: an index into model_kinds */
     char preset[32];          /* the preset's name, or "" */
-    double init_std; /* standard deviation of initial weights; output projections (c_proj) use it / sqrt(2 layers) */
+    double init_std;          /* standard deviation of initial weights */
+    bool init_depth;          /* products before residual sums use it / sqrt(2 layers) */
 
     struct {
         double hidden;    /* "model.dropout": of embeddings and of a block's outputs before the residual sums */

@@ -1,3 +1,6 @@
+#include <stdio.h>
+#include <string.h>
+
 #include "common/job_impl.h"
 
 static struct job_origin origin_of(const struct job_reader *r, const char *path)
@@ -18,38 +21,40 @@ static struct job_origin either_origin(const struct job_reader *r, const char *p
     return is_given(at) ? at : origin_of(r, other);
 }
 
-static int fill_sizes(const struct job_reader *r)
+/* Fields of the model that no key gives are the preset's, or where model.kind is another than the preset's, that kind's. */
+static int fill_model(const struct job_reader *r)
 {
-    struct model_shape preset = {0}, *model = &r->job->model;
-    const struct {
-        const char *path;
-        int *size, *preset;
-    } sizes[] = {
-        {"model.layers", &model->layers, &preset.layers}, {"model.hidden", &model->hidden, &preset.hidden},
-        {"model.heads", &model->heads, &preset.heads},    {"model.seq_length", &model->seq_length, &preset.seq_length},
-        {"model.vocab", &model->vocab, &preset.vocab},
-    };
-    int kind = r->job->kind;
+    struct model_shape shape = {0}, *model = &r->job->model;
+    bool kind_given = is_given(origin_of(r, "model.kind"));
+    int kind = 0, given = r->job->kind;
     struct error err;
 
-    if (r->job->preset[0] && model_preset(&preset, &kind, r->job->preset, &err) < 0)
+    if (r->job->preset[0] && model_preset(&shape, &kind, r->job->preset, &err) < 0)
         return job_reader_fail(r, origin_of(r, "model.preset"), "%s", err.text);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct job_origin at = origin_of(r, sizes[i].path);
+    if (kind_given && given != kind)
+        model_set_kind(&shape, given);
+    r->job->kind = kind_given ? given : kind;
+    for (int k = 0; k < job_key_count; k++) {
+        const struct job_key *key = &job_keys[k];
+        size_t at = key->offset - offsetof(struct job, model);
 
-        if (is_given(at))
+        if (at >= sizeof shape) /* not of the model, which is the first in struct job */
             continue;
-        if (!r->job->preset[0])
-            return job_reader_fail(r, at, "%s is missing; give it, or a model.preset such as \"gpt-125m\"",
-                                   sizes[i].path);
-        *sizes[i].size = *sizes[i].preset;
+        if (is_given(r->origin[k]))
+            memcpy((char *)&shape + at, (char *)model + at, key->size);
+        else if (at < offsetof(struct model_shape, kv_heads) && !r->job->preset[0])
+            return job_reader_fail(r, r->origin[k], "%s is missing; give it, or a model.preset such as \"gpt-125m\"",
+                                   key->path);
     }
-    if (!is_given(origin_of(r, "model.kind")))
-        r->job->kind = kind;
-    model_set_kind(model, r->job->kind);
-    if (model_check(model, &err) < 0)
-        return job_reader_fail(r, origin_of(r, "model.kind"), "%s", err.text);
-    return 0;
+    *model = shape;
+    if (model->head_size || model->hidden % model->heads == 0)
+        return model_check(model, &err) < 0
+                   ? job_reader_fail(r, either_origin(r, "model.kind", "model.preset"), "%s", err.text)
+                   : 0;
+    return job_reader_fail(
+        r, either_origin(r, "model.hidden", "model.heads"),
+        "model.hidden = %d is not a multiple of model.heads = %d; each head has hidden / heads columns", model->hidden,
+        model->heads);
 }
 
 /*
@@ -61,16 +66,16 @@ static int check_pairs(const struct job_reader *r)
     const struct job *job = r->job;
     const struct model_shape *model = &job->model;
     int tp = job->parallel.tp, global = job->batch.global_batch;
+    int kv_heads = model_kv_heads(model);
     double start = job->precision.loss_scale_start, least = job->precision.loss_scale_min;
+    char largest[64];
     const struct {
         bool wrong;
         const char *path, *is, *other, *advice;
         double value, limit;
     } pairs[] = {
-        {model->hidden % model->heads != 0, "model.hidden", "is not a multiple of", "model.heads",
-         "; each head has hidden / heads columns", model->hidden, model->heads},
-        {model->heads % tp != 0, "parallel.tp", "does not divide", "model.heads", "; each rank has heads / tp heads",
-         tp, model->heads},
+        {kv_heads % tp != 0, "parallel.tp", "does not divide", model->kv_heads ? "model.kv_heads" : "model.heads",
+         largest, tp, kv_heads},
         {model->seq_length % tp != 0, "parallel.tp", "does not divide", "model.seq_length",
          "; each rank normalizes seq_length / tp tokens of a sample", tp, model->seq_length},
         {model->vocab < tp, "parallel.tp", "is more than", "model.vocab", "; each rank has a part of the vocabulary",
@@ -84,6 +89,7 @@ static int check_pairs(const struct job_reader *r)
         {least > start, "precision.loss_scale_min", "is more than", "precision.loss_scale_start", "", least, start},
     };
 
+    snprintf(largest, sizeof largest, "; the largest that does is %d", model_largest_tp(model, tp));
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         if (pairs[i].wrong)
             return job_reader_fail(r, either_origin(r, pairs[i].path, pairs[i].other), "%s = %.15g %s %s = %.15g%s",
@@ -285,7 +291,7 @@ int job_check(const struct job_reader *r)
 {
     struct job *job = r->job;
 
-    if (fill_sizes(r) < 0 || check_pairs(r) < 0 || fill_bert_tokens(r) < 0 || check_documents(r) < 0 ||
+    if (fill_model(r) < 0 || check_pairs(r) < 0 || fill_bert_tokens(r) < 0 || check_documents(r) < 0 ||
         check_parallel(r) < 0 || check_rampup(r) < 0 || check_schedule(r) < 0 || check_factors(r) < 0 ||
         check_files(r) < 0 || check_paths(r) < 0)
         return -1;

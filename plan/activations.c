@@ -12,15 +12,37 @@ static size_t local_rows(const struct pass_sizes *s, int samples)
     return all_rows(s, samples) / (size_t)s->tp;
 }
 
+/* An RMSNorm has no mean. */
+static size_t mean_bytes(const struct pass_sizes *s, size_t rows)
+{
+    return s->shape->norm == NORM_LAYER ? rows * sizeof(float) : 0;
+}
+
+static size_t angles_bytes(const struct pass_sizes *s)
+{
+    size_t floats = (size_t)s->shape->seq_length * (size_t)model_head_size(s->shape);
+
+    return s->shape->positions == POSITIONS_ROTARY ? floats * sizeof(float) : 0;
+}
+
 void block_pieces(const struct pass_sizes *s, size_t bytes[BLOCK_PIECES])
 {
     size_t rows = all_rows(s, s->samples), local = local_rows(s, s->samples);
     size_t d = (size_t)s->shape->hidden, tp = (size_t)s->tp, element = dtype_size(s->dtype);
 
     bytes[PIECE_Y1] = bytes[PIECE_MID] = bytes[PIECE_Y2] = local * d * element;
-    bytes[PIECE_MEAN1] = bytes[PIECE_RSTD1] = bytes[PIECE_MEAN2] = bytes[PIECE_RSTD2] = local * sizeof(float);
-    bytes[PIECE_PRE] = bytes[PIECE_ACT] = rows * (size_t)model_inner(s->shape) / tp * element;
+    bytes[PIECE_RSTD1] = bytes[PIECE_RSTD2] = local * sizeof(float);
+    bytes[PIECE_MEAN1] = bytes[PIECE_MEAN2] = mean_bytes(s, local);
+    bytes[PIECE_PRE] = rows * (size_t)model_fc_width(s->shape) / tp * element;
+    bytes[PIECE_ACT] = rows * (size_t)model_inner(s->shape) / tp * element;
     bytes[PIECE_QKV] = rows * (size_t)model_qkv_width(s->shape) / tp * element;
+    bytes[PIECE_HEADS] = bytes[PIECE_HEADS_RSTD] = 0;
+    if (s->shape->qk_norm) {
+        size_t heads = (size_t)(s->shape->heads + model_kv_heads(s->shape)) / tp;
+
+        bytes[PIECE_HEADS] = rows * heads * (size_t)model_head_size(s->shape) * element;
+        bytes[PIECE_HEADS_RSTD] = rows * heads * sizeof(float);
+    }
     bytes[PIECE_ATT] = rows * (size_t)model_query_width(s->shape) / tp * element;
     bytes[PIECE_LSE] = rows * (size_t)s->shape->heads / tp * sizeof(float);
 }
@@ -29,19 +51,20 @@ void scratch_pieces(const struct pass_sizes *s, size_t bytes[SCRATCH_PIECES])
 {
     size_t rows = all_rows(s, s->samples), local = local_rows(s, s->samples);
     size_t d = (size_t)s->shape->hidden, tp = (size_t)s->tp, element = dtype_size(s->dtype);
-    size_t inner = (size_t)model_inner(s->shape), qkv = (size_t)model_qkv_width(s->shape);
+    size_t fc = (size_t)model_fc_width(s->shape), qkv = (size_t)model_qkv_width(s->shape);
 
-    bytes[SCRATCH_WIDE] = rows * (inner > qkv ? inner : qkv) / tp * element;
+    bytes[SCRATCH_WIDE] = rows * (fc > qkv ? fc : qkv) / tp * element;
     bytes[SCRATCH_NARROW] = rows * (size_t)model_query_width(s->shape) / tp * element;
     bytes[SCRATCH_PART] = rows * d * element;
     bytes[SCRATCH_LOCAL] = s->tp > 1 || s->dropout ? local * d * element : 0;
     bytes[SCRATCH_FULL_A] = bytes[SCRATCH_FULL_B] = s->tp > 1 ? rows * d * element : 0;
+    bytes[SCRATCH_ANGLES] = angles_bytes(s);
 }
 
 const int head_piece_times[HEAD_PIECES] = {
-    [HEAD_LOGITS] = 1,  [HEAD_FULL] = 1,    [HEAD_STATS] = 1,      [HEAD_LOSS] = 4,         [HEAD_WIDE] = 1,
-    [HEAD_HOST] = 1,    [HEAD_NORM] = 1,    [HEAD_MEAN] = 2,       [HEAD_TRANSFORM] = 4,    [HEAD_TRANSFORM_MEAN] = 2,
-    [HEAD_SAMPLES] = 3, [HEAD_TARGETS] = 1, [HEAD_ORDER_LOSS] = 4, [HEAD_ORDER_LOGITS] = 1,
+    [HEAD_LOGITS] = 1,         [HEAD_FULL] = 1,    [HEAD_STATS] = 1,   [HEAD_LOSS] = 4,       [HEAD_WIDE] = 1,
+    [HEAD_HOST] = 1,           [HEAD_NORM] = 1,    [HEAD_MEAN] = 1,    [HEAD_RSTD] = 1,       [HEAD_TRANSFORM] = 4,
+    [HEAD_TRANSFORM_MEAN] = 2, [HEAD_SAMPLES] = 3, [HEAD_TARGETS] = 1, [HEAD_ORDER_LOSS] = 4, [HEAD_ORDER_LOGITS] = 1,
 };
 
 void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES])
@@ -59,7 +82,8 @@ void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES])
     bytes[HEAD_WIDE] = s->discrete ? vocab * sizeof(float) : 0;
     bytes[HEAD_HOST] = s->discrete ? (rows > vocab ? rows : vocab) * sizeof(float) : 0;
     bytes[HEAD_NORM] = local * d * element;
-    bytes[HEAD_MEAN] = local * sizeof(float);
+    bytes[HEAD_MEAN] = mean_bytes(s, local);
+    bytes[HEAD_RSTD] = local * sizeof(float);
     bytes[HEAD_TRANSFORM] = transformed * d * element;
     bytes[HEAD_TRANSFORM_MEAN] = transformed * sizeof(float);
     bytes[HEAD_SAMPLES] = samples * d * element;
@@ -136,6 +160,8 @@ struct model_bytes model_bytes(const struct job *job, const struct pass_sizes *s
     for (int i = 0; i < SCRATCH_PIECES; i++)
         bytes.workspace += buffer_bytes(scratch[i]);
     bytes.workspace += (config->pipelined ? MODEL_GRADIENTS : 1) * stream;
+    if (s->discrete)
+        bytes.host += buffer_bytes(scratch[SCRATCH_ANGLES]); /* on their way to the device */
     return bytes;
 }
 

@@ -52,7 +52,9 @@ enum block_piece {
     PIECE_RSTD2,
     PIECE_PRE,
     PIECE_ACT,
-    PIECE_QKV, /* from here on: recomputed with selective recompute too */
+    PIECE_QKV,   /* from here on: recomputed with selective recompute too */
+    PIECE_HEADS, /* with a norm of heads: queries and keys before it */
+    PIECE_HEADS_RSTD,
     PIECE_ATT,
     PIECE_LSE,
     BLOCK_PIECES,
@@ -73,6 +75,7 @@ enum scratch_piece {
     SCRATCH_LOCAL,
     SCRATCH_FULL_A,
     SCRATCH_FULL_B,
+    SCRATCH_ANGLES, /* [s, head size] fp32, of rotary positions; lasts as long as the model */
     SCRATCH_PIECES,
 };
 void scratch_pieces(const struct pass_sizes *s, size_t bytes[SCRATCH_PIECES]);
@@ -87,6 +90,7 @@ enum head_piece {
     HEAD_HOST,      /* in host memory */
     HEAD_NORM,      /* [Rl, d] */
     HEAD_MEAN,      /* [Rl] fp32 */
+    HEAD_RSTD,      /* [Rl] fp32 */
     HEAD_TRANSFORM, /* [Rl, d]; it and the next are of the transform of all tokens */
     HEAD_TRANSFORM_MEAN,
     HEAD_SAMPLES, /* [samples, d]; it and the rest are of the order of sentences */

@@ -11,7 +11,7 @@ static const double ALIGNED = 0.74;  /* BigScience: 14400 / 8 -> 13824 / 8, 94.4
 static const double EDGES = 0.7;     /* of a product's bytes, what is not hidden (H200: n and k from 768 to 12288) */
 static const double LOGIT_BYTES = 8; /* moved by a fused cross-entropy (H200: 8.4) */
 static const double HELD_LOGIT_MOVES = 6; /* times that logits held whole are read or written, both passes */
-static const double HOST_BYTES = 32; /* moved a parameter by an optimizer on the host (arXiv 2101.06840) */
+static const double HOST_BYTES = 32;      /* moved a parameter by an optimizer on the host (arXiv 2101.06840) */
 
 /* Of causal fused attention: tiles on the diagonal are computed whole, as if a sequence were so much longer; and what
  * its backward pass takes of the forward pass's time. GPUs (H200): 204, 242, 286, 304 TFLOP/s at 512, 1024, 2048, 8192;
@@ -140,8 +140,11 @@ double cost_attention_flops(const struct model_shape *shape, double batch, bool 
 {
     double s = shape->seq_length, diagonal = gpu ? ATTENTION_GPU.diagonal : ATTENTION_CPU.diagonal;
     double times = !backward ? 1 : gpu ? ATTENTION_GPU.backward : ATTENTION_CPU.backward;
+    double seen = shape->bidirectional ? s : (s + diagonal) / 2, window = shape->window;
 
-    return times * (shape->bidirectional ? 4 * s : 2 * (s + diagonal)) * batch * s * model_query_width(shape);
+    if (window > 0 && window < s) /* the first tokens see less */
+        seen = fmin(seen, window * (1 - window / (2 * s)) + diagonal / 2);
+    return times * 4 * seen * batch * s * model_query_width(shape);
 }
 
 /* Time of a layer's attention; backward: of its backward pass. */
@@ -174,18 +177,38 @@ static void add_parts(struct plan_cost *to, const struct plan_cost *cost, double
         to->part[i] += times * cost->part[i];
 }
 
-/* The forward pass of a layer's products, of these parts. Columns or rows of a weight are split. */
+/* The forward pass of a layer's products, of these parts. Ranks share its inputs, or its outputs. Tensors that are
+ * joined are one product. */
 static double layer_products(const struct cost_model *m, enum model_part from, enum model_part to)
 {
+    const struct model_tensor *end = m->block + m->block_tensors;
     double seconds = 0;
 
-    for (const struct model_tensor *w = m->block; w < m->block + m->block_tensors; w++) {
-        double in = w->shape[0], out = (double)w->elements / in, t = m->mesh.tp;
+    for (const struct model_tensor *w = m->block; w < end; w++) {
+        double in = w->shape[w->out_in], out = (double)w->elements / in, t = m->mesh.tp;
+        bool shares_inputs = w->split == (int)w->out_in;
 
-        if (tensor_is_product(w) && w->part >= from && w->part <= to)
-            seconds += product_seconds(m, 1, m->rows, w->split == 0 ? out : out / t, w->split == 0 ? in / t : in);
+        if (!tensor_is_product(w) || w->part < from || w->part > to)
+            continue;
+        for (; w + 1 < end && w[1].joined; w++)
+            out += (double)w[1].elements / in;
+        seconds += product_seconds(m, 1, m->rows, shares_inputs ? out : out / t, shares_inputs ? in / t : in);
     }
     return seconds;
+}
+
+/* Bytes of what a rank's row operations read and write beside those of every block: queries and keys in place, and the
+ * gate. */
+static double more_row_bytes(const struct cost_model *m, bool backward)
+{
+    const struct model_shape *shape = &m->job->model;
+    double columns = 0;
+
+    if (model_changes_queries(shape))
+        columns += 2 * (model_query_width(shape) + model_key_width(shape));
+    if (shape->activation == ACTIVATION_SWIGLU)
+        columns += (backward ? 5 : 3) * (double)model_inner(shape);
+    return columns * m->element * m->rows / m->mesh.tp;
 }
 
 /* A layer's forward pass. */
@@ -196,7 +219,8 @@ static struct plan_cost forward_layer(const struct cost_model *m)
 
     pass.part[COST_PRODUCTS] = layer_products(m, PART_QKV, PART_MLP_PROJ);
     pass.part[COST_ATTENTION] = attention_seconds(m, false);
-    pass.part[COST_ROWS] = m->stack->rows * m->element / 2 / 3 * m->row_rows * d / m->row_bandwidth;
+    pass.part[COST_ROWS] =
+        (m->stack->rows * m->element / 2 / 3 * m->row_rows * d + more_row_bytes(m, false)) / m->row_bandwidth;
     pass.part[COST_LAUNCH] = m->stack->launch;
     pass.part[COST_TP] = 4 * exchange;
     return pass;
@@ -211,7 +235,8 @@ static struct plan_cost backward_layer(const struct cost_model *m, const struct 
     pass.part[COST_PRODUCTS] *= 2;
     if (m->stack->splits_rows)
         pass.part[COST_TP] = 2 * exchange + exposed_seconds(m, 4 * exchange, pass.part[COST_PRODUCTS]);
-    pass.part[COST_ROWS] *= 2;
+    pass.part[COST_ROWS] =
+        2 * pass.part[COST_ROWS] + (more_row_bytes(m, true) - 2 * more_row_bytes(m, false)) / m->row_bandwidth;
     pass.part[COST_LAUNCH] *= 2;
     pass.part[COST_ATTENTION] = attention_seconds(m, true);
     if (recompute == RECOMPUTE_FULL) {

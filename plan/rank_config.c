@@ -171,11 +171,42 @@ bool rank_config_uses_cudnn(const struct job *job, const struct device_traits *d
     return kernels_use_cudnn(&sizes);
 }
 
+static bool is_norm(const struct model_tensor *tensors, int n, enum model_part part)
+{
+    for (int i = 0; i < n; i++)
+        if (tensors[i].part == part && tensors[i].role == ROLE_SCALE)
+            return true;
+    return false;
+}
+
+/* The most columns of this rank that a product's bias is added to. */
+static int widest_bias(const struct rank_config *config)
+{
+    struct model_tensor tensors[UNIT_MAX_TENSORS];
+    int widest = 0;
+
+    for (int kind = 0; kind < UNIT_KINDS; kind++) {
+        int n = config->units.number[kind] ? model_tensors(&config->job->model, (enum unit_kind)kind, tensors) : 0;
+
+        for (int i = 0; i < n; i++) {
+            const struct model_tensor *t = &tensors[i];
+            int columns = (int)model_elements(&config->job->model, t->part, BIAS);
+
+            if (t->role != ROLE_BIAS || is_norm(tensors, n, t->part))
+                continue;
+            columns =
+                t->vocabulary ? config->sizes.vocab_padded : columns / (t->split == UNIT_WHOLE ? 1 : config->mesh.tp);
+            widest = columns > widest ? columns : widest;
+        }
+    }
+    return widest;
+}
+
 size_t rank_config_workspace(const struct rank_config *config)
 {
     const struct model_shape *m = &config->job->model;
     const struct rank_units *units = &config->units;
-    int tp = config->mesh.tp, wide = model_inner(m) / tp, columns = model_qkv_width(m) / tp;
+    int tp = config->mesh.tp;
     bool layers = units->number[UNIT_KIND_BLOCK] > 0, embedding = units->number[UNIT_KIND_POSITION] > 0;
     bool head = units->number[UNIT_KIND_HEAD] > 0, transform = head && model_elements(m, PART_MLM, WEIGHT) > 0;
     bool gpu = config->device.gpu;
@@ -187,16 +218,13 @@ size_t rank_config_workspace(const struct rank_config *config)
     sizes.products = layers || head;
     sizes.rows = config->sizes.samples * m->seq_length;
     sizes.norm_cols = layers || head || (embedding && gpu) ? m->hidden : 0;
-    sizes.bias_cols = layers || transform ? m->hidden : 0;
-    sizes.gelu_cols = layers ? wide : transform && gpu ? m->hidden : 0;
+    sizes.bias_cols = widest_bias(config);
+    sizes.gelu_cols = layers && m->activation == ACTIVATION_GELU ? model_inner(m) / tp
+                      : transform && gpu                         ? m->hidden
+                                                                 : 0;
     sizes.heads = layers ? m->heads / tp : 0;
     if (!layers)
         sizes.head_size = 0;
-    columns = wide > columns ? wide : columns;
-    if (layers && columns > sizes.bias_cols)
-        sizes.bias_cols = columns;
-    if (model_elements(m, PART_LOGITS, BIAS) > 0 && head && config->sizes.vocab_padded > sizes.bias_cols)
-        sizes.bias_cols = config->sizes.vocab_padded;
     for (int kind = 0; kind < UNIT_KINDS; kind++)
         sizes.squares += (size_t)units->number[kind] * ((units->size[kind].count + SQUARES_BLOCK - 1) / SQUARES_BLOCK);
     return kernels_workspace_bytes(&sizes);

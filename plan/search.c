@@ -180,7 +180,7 @@ static void try_chunks(struct mesh_search *s, struct plan_choice *c)
 
 static bool limits_allow(const struct plan_limits *limits, const struct model_shape *m, int tp, int pp)
 {
-    return (!limits->tp || tp == limits->tp) && (!limits->pp || pp == limits->pp) && m->heads % tp == 0 &&
+    return (!limits->tp || tp == limits->tp) && (!limits->pp || pp == limits->pp) && model_kv_heads(m) % tp == 0 &&
            m->seq_length % tp == 0 && m->vocab >= tp;
 }
 

@@ -19,6 +19,8 @@ size_t unit_add(struct unit_size *size, const struct model_shape *m, const struc
 
     if (tensor->vocabulary)
         unit_finish(size, mesh);
+    else if (!tensor->joined)
+        size->count = round_up(size->count, UNIT_ALIGN);
     for (int i = 0; i < tensor->ndim; i++) {
         size_t all = (size_t)tensor->shape[i], tp = (size_t)mesh->tp;
 
@@ -27,9 +29,9 @@ size_t unit_add(struct unit_size *size, const struct model_shape *m, const struc
                                          : (all + tp - 1) / tp;
     }
     offset = size->count;
-    size->count += round_up(elements, UNIT_ALIGN);
+    size->count += elements;
     if (tensor->split == UNIT_WHOLE)
-        size->replicated = size->count;
+        size->replicated = round_up(size->count, UNIT_ALIGN);
     return offset;
 }
 

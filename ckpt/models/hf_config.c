@@ -21,7 +21,7 @@ struct size {
 
 enum { SIZE_HIDDEN, SIZE_LAYERS, SIZE_SEQ, SIZE_VOCAB, SIZE_HEADS, SIZES };
 
-/* What transformers' GPT2Config and MegatronBertConfig say, in the order of model_kinds. */
+/* What transformers' GPT2Config and MegatronBertConfig say, in the order of the first of model_kinds. */
 static const struct config_rules {
     const char *model_type, *architecture;
     const char *activation, *absent_activation;
@@ -141,7 +141,7 @@ static int find_kind(json_t *config, int *kind, struct error *err)
     const char *type_name = json_is_string(type) ? json_string_value(type) : "";
     const char *class_name = json_is_string(class) ? json_string_value(class) : "";
 
-    for (*kind = 0; model_kinds[*kind]; ++*kind)
+    for (*kind = 0; *kind < (int)(sizeof rules / sizeof *rules); ++*kind)
         if (type ? strcmp(type_name, rules[*kind].model_type) == 0
                  : !class || strncmp(class_name, rules[*kind].architecture, strlen(rules[*kind].architecture)) == 0)
             return 0;

@@ -89,7 +89,7 @@ static void add_unit(const struct builder *b, int index, enum unit_kind kind, bo
     unit->copy = here && kind == UNIT_KIND_WTE && b->at.pp > 0;
     if (kind == UNIT_KIND_BLOCK) {
         snprintf(unit->name, sizeof unit->name, "block %d", index - UNIT_BLOCK0);
-        snprintf(prefix, sizeof prefix, "h.%d.", index - UNIT_BLOCK0);
+        snprintf(prefix, sizeof prefix, "%s%d.", model_block_prefix(b->shape), index - UNIT_BLOCK0);
     } else {
         snprintf(unit->name, sizeof unit->name, "%s",
                  kind == UNIT_KIND_WTE        ? "token embedding"
@@ -227,8 +227,10 @@ int units_check_mesh(const struct model_shape *shape, const struct mesh *mesh, i
         return error_set(err, CODE_USAGE, "dp x tp x pp is more than 99999 ranks");
     if (chunks > 64 || (chunks > 1 && mesh->pp == 1))
         return error_set(err, CODE_USAGE, "chunks = %d: must be 1 to 64, and 1 when pp is 1", chunks);
-    if (shape->heads % mesh->tp != 0)
-        return error_set(err, CODE_USAGE, "tp = %d does not divide the model's %d heads", mesh->tp, shape->heads);
+    if (model_kv_heads(shape) % mesh->tp != 0)
+        return error_set(err, CODE_USAGE,
+                         "tp = %d does not divide the model's %d heads of keys; the largest that does is %d", mesh->tp,
+                         model_kv_heads(shape), model_largest_tp(shape, mesh->tp));
     if (shape->seq_length % mesh->tp != 0)
         return error_set(err, CODE_USAGE, "tp = %d does not divide the model's seq_length of %d", mesh->tp,
                          shape->seq_length);

@@ -1,4 +1,7 @@
 /* Presets and the number of parameters, against published counts. */
+#include <math.h>
+#include <stdlib.h>
+
 #include "common/job.h"
 #include "tests/cmocka_test.h"
 #include "tests/unit/model_fields.h"
@@ -52,7 +55,9 @@ static void absent_tensors_are_not_in_the_table(void **state)
     assert_int_equal(count_tensors(bert, UNIT_KIND_POSITION, "wtt.weight"), 1);
     assert_int_equal(count_tensors(gpt, UNIT_KIND_HEAD, NULL), 2);
     assert_int_equal(count_tensors(bert, UNIT_KIND_HEAD, NULL), 11);
-    other.no_positions = other.no_biases = other.untied = true;
+    other.positions = POSITIONS_ROTARY;
+    other.biases = BIASES_NONE;
+    other.untied = true;
     assert_int_equal(count_tensors(other, UNIT_KIND_POSITION, NULL), 0);
     assert_int_equal(count_tensors(other, UNIT_KIND_HEAD, "lm_head.weight"), 1);
     for (int i = model_tensors(&other, UNIT_KIND_BLOCK, tensors); i > 0; i--)
@@ -84,10 +89,15 @@ static void widths_are_fields(void **state)
 static void what_the_trainer_cannot_compute_is_refused(void **state)
 {
     const struct model_shape good[] = {{MODEL_SIZES(2, 24, 4, 8, 32)}, {MODEL_SIZES(2, 24, 4, 8, 32), BERT_FIELDS}};
-    const struct model_shape bad[] = {{MODEL_SIZES(2, 24, 4, 8, 32), .kv_heads = 2},
-                                      {MODEL_SIZES(2, 24, 4, 8, 32), .no_positions = true},
-                                      {MODEL_SIZES(2, 24, 4, 8, 32), .no_biases = true},
-                                      {MODEL_SIZES(2, 24, 4, 8, 32), .untied = true}};
+    const struct model_shape bad[] = {
+        {MODEL_SIZES(2, 24, 4, 8, 32), .kv_heads = 2},
+        {MODEL_SIZES(2, 24, 4, 8, 32), .kv_heads = 3, .layout = LAYOUT_LLAMA},
+        {MODEL_SIZES(2, 24, 4, 8, 32), .activation = ACTIVATION_SWIGLU},
+        {MODEL_SIZES(2, 24, 4, 8, 32), .qk_norm = true},
+        {MODEL_SIZES(2, 24, 8, 8, 32), .positions = POSITIONS_ROTARY},
+        {MODEL_SIZES(2, 24, 4, 8, 32), .positions = POSITIONS_ROTARY, .rope_scaling = ROPE_SCALING_LLAMA3},
+        {MODEL_SIZES(2, 24, 4, 8, 32), BERT_FIELDS, .norm = NORM_RMS},
+        {MODEL_SIZES(2, 24, 4, 8, 32), BERT_FIELDS, .window = 2}};
     struct error err;
 
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
@@ -122,6 +132,57 @@ static void presets_have_the_sizes_of_the_design(void **state)
         assert_int_equal(shape.objective, OBJECTIVE_CAUSAL);
         assert_int_equal(shape.hidden % shape.heads, 0);
     }
+}
+
+/* As transformers counts them. */
+static void llama_presets_have_the_published_counts(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t parameters;
+    } rows[] = {
+        {"tinyllama-1.1b", 1100048384}, {"smollm2-135m", 134515008},      {"smollm2-360m", 361821120},
+        {"smollm2-1.7b", 1711376384},   {"llama-2-7b", 6738415616},       {"llama-3.2-1b", 1235814400},
+        {"llama-3.2-3b", 3212749824},   {"llama-3.1-8b", 8030261248},     {"llama-3.1-70b", 70553706496},
+        {"mistral-7b", 7241732096},     {"llama-3.1-405b", 405853388800}, {"qwen2.5-0.5b", 494032768},
+        {"qwen2.5-7b", 7615616512},     {"qwen3-0.6b", 596049920},        {"qwen3-8b", 8190735360},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct model_shape shape;
+        int kind;
+
+        assert_int_equal(model_preset(&shape, &kind, rows[i].name, NULL), 0);
+        assert_int_equal(model_check(&shape, NULL), 0);
+        if (model_parameters(&shape) != rows[i].parameters)
+            fail_msg("%s has %zu parameters", rows[i].name, (size_t)model_parameters(&shape));
+    }
+}
+
+/* Frequencies of Llama 3.1 8B, computed by transformers 5.24.0: position 1's angle. */
+static void llama3_scales_the_slow_rotations(void **state)
+{
+    static const struct {
+        int pair;
+        double frequency;
+    } rows[] = {{29, 0.002166570763503359}, {34, 0.0001785078127679964}, {63, 3.068925988914511e-07}};
+    struct model_shape shape;
+    float *angles;
+    int kind;
+
+    assert_int_equal(model_preset(&shape, &kind, "llama-3.1-8b", NULL), 0);
+    shape.seq_length = 1001;
+    angles = calloc(1001, 128 * sizeof *angles);
+    assert_non_null(angles);
+    model_angles(&shape, angles);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const float *at = angles + 1000 * 128 + rows[i].pair;
+
+        assert_float_equal(at[0], cos(1000 * rows[i].frequency), 1e-6);
+        assert_float_equal(at[64], sin(1000 * rows[i].frequency), 1e-6);
+    }
+    assert_true(angles[0] == 1 && angles[64] == 0);
+    free(angles);
 }
 
 static void bert_presets(void **state)
@@ -172,6 +233,8 @@ int main(void)
         cmocka_unit_test(widths_are_fields),
         cmocka_unit_test(what_the_trainer_cannot_compute_is_refused),
         cmocka_unit_test(presets_have_the_sizes_of_the_design),
+        cmocka_unit_test(llama_presets_have_the_published_counts),
+        cmocka_unit_test(llama3_scales_the_slow_rotations),
         cmocka_unit_test(bert_presets),
         cmocka_unit_test(tiny_is_for_bytes),
         cmocka_unit_test(unknown_presets_list_the_known_ones),

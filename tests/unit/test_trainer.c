@@ -33,7 +33,7 @@ static struct world draw_world(uint32_t number)
     w.mesh.pp = draw(number, &used, 1, 4);
     if (w.mesh.pp > 1)
         w.chunks = draw(number, &used, 1, 2);
-    model_set_kind(&w.shape, (int)(number % 2));
+    model_set_kind(&w.shape, (int)(number % 3));
     w.shape.layers = draw(number, &used, 1, 6);
     w.shape.heads = w.mesh.tp * draw(number, &used, 1, 3);
     w.shape.hidden = w.shape.heads * draw(number, &used, 1, 5);
@@ -42,8 +42,14 @@ static struct world draw_world(uint32_t number)
     w.shape.head_size = number % 3 == 0 ? 7 : 0;
     w.shape.inner = number % 4 == 0 ? w.mesh.tp * 9 : 0;
     w.shape.untied = number % 5 == 0;
-    w.shape.no_positions = number % 7 == 0;
-    w.shape.no_biases = number % 11 == 0;
+    if (number % 7 == 0)
+        w.shape.positions = w.shape.positions == POSITIONS_LEARNED ? POSITIONS_ROTARY : POSITIONS_LEARNED;
+    if (number % 11 == 0)
+        w.shape.biases = (enum model_biases)((w.shape.biases + 1) % 3);
+    if (w.shape.layout == LAYOUT_LLAMA) {
+        w.shape.kv_heads = w.mesh.tp;
+        w.shape.qk_norm = number % 2;
+    }
     return w;
 }
 
@@ -98,7 +104,7 @@ struct whole {
     int *saved; /* by how many ranks */
 };
 
-static const struct job seeded = {.batch.seed = SEED, .init_std = 0.02};
+static const struct job seeded = {.batch.seed = SEED, .init_std = 0.02, .init_depth = true};
 
 static struct whole whole_create(const struct model_shape *shape)
 {

@@ -34,7 +34,7 @@ static void place_forward(struct forward_pass *f, struct buffer_layout *to, stru
     size_t rows = (size_t)f->shape.seq_length, bytes = rows * (size_t)f->shape.hidden * dtype_size(f->context.dtype);
 
     block_activations_place(&f->activations, &f->context, RECOMPUTE_NONE, to, to);
-    block_scratch_place(&f->scratch, &f->context, to);
+    block_scratch_place(&f->scratch, &f->context, to, host);
     head_place(&f->head, &f->context, f->units, to, host);
     f->x[0] = place_buffer(to, bytes);
     f->x[1] = place_buffer(to, bytes);
@@ -93,6 +93,7 @@ static int allocate_all(struct forward_pass *f, struct error *err)
     layout = (struct buffer_layout){.base = f->memory};
     host = (struct buffer_layout){.base = f->staging};
     place_forward(f, &layout, &host);
+    block_scratch_fill(&f->scratch, &f->context);
     return 0;
 }
 

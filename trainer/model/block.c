@@ -21,24 +21,40 @@ void block_activations_place(struct block_activations *a, const struct context *
     a->pre = at[PIECE_PRE];
     a->act = at[PIECE_ACT];
     a->qkv = at[PIECE_QKV];
+    a->heads = at[PIECE_HEADS];
+    a->heads_rstd = at[PIECE_HEADS_RSTD];
     a->att = at[PIECE_ATT];
     a->lse = at[PIECE_LSE];
 }
 
-void block_scratch_place(struct block_scratch *s, const struct context *c, struct buffer_layout *layout)
+void block_scratch_place(struct block_scratch *s, const struct context *c, struct buffer_layout *layout,
+                         struct buffer_layout *host)
 {
     size_t bytes[SCRATCH_PIECES];
     void *at[SCRATCH_PIECES];
 
     scratch_pieces(&c->sizes, bytes);
     for (int i = 0; i < SCRATCH_PIECES; i++)
-        at[i] = bytes[i] ? place_buffer(layout, bytes[i]) : NULL;
+        at[i] = place_buffer(layout, bytes[i]);
     s->wide = at[SCRATCH_WIDE];
     s->narrow = at[SCRATCH_NARROW];
     s->part = at[SCRATCH_PART];
     s->local = at[SCRATCH_LOCAL];
     s->full_a = at[SCRATCH_FULL_A];
     s->full_b = at[SCRATCH_FULL_B];
+    s->angles = at[SCRATCH_ANGLES];
+    s->angles_host = c->sizes.discrete ? place_buffer(host, bytes[SCRATCH_ANGLES]) : s->angles;
+}
+
+void block_scratch_fill(const struct block_scratch *s, const struct context *c)
+{
+    size_t floats = (size_t)c->shape->seq_length * (size_t)model_head_size(c->shape);
+
+    if (!s->angles)
+        return;
+    model_angles(c->shape, s->angles_host);
+    if (s->angles != s->angles_host)
+        c->k->copy(c->dev, s->angles, s->angles_host, floats * sizeof *s->angles);
 }
 
 static int local_rows(const struct block_pass *b)
@@ -60,6 +76,33 @@ static uint32_t dropout_site(const struct block_pass *b, const char *name)
     return philox_site(site);
 }
 
+/* The arguments of what happens to queries and keys before attention; of the backward pass where the unit has
+ * gradients. qkv: the values, or their gradients. */
+static struct query_key query_key_arguments(const struct block_pass *b, void *qkv)
+{
+    const struct context *c = b->w.c;
+    const struct model_shape *m = c->shape;
+
+    return (struct query_key){
+        .rows = all_rows(b),
+        .seq = m->seq_length,
+        .heads = m->heads / c->tp->size,
+        .kv_heads = model_kv_heads(m) / c->tp->size,
+        .head_size = model_head_size(m),
+        .dtype = c->dtype,
+        .eps = (float)model_norm_eps(m),
+        .qkv = qkv,
+        .angles = b->s->angles,
+        .document_start = b->mb->document_start,
+        .gamma_q = weights_at(&b->w, PART_Q_NORM, WEIGHT),
+        .gamma_k = weights_at(&b->w, PART_K_NORM, WEIGHT),
+        .before = b->a->heads,
+        .rstd = b->a->heads_rstd,
+        .dgamma_q = b->w.grad ? weights_gradient(&b->w, PART_Q_NORM, WEIGHT) : NULL,
+        .dgamma_k = b->w.grad ? weights_gradient(&b->w, PART_K_NORM, WEIGHT) : NULL,
+    };
+}
+
 /* The arguments of attention, forward and backward. */
 static struct attention attention_arguments(const struct block_pass *b)
 {
@@ -70,9 +113,10 @@ static struct attention attention_arguments(const struct block_pass *b)
         .batch = b->mb->samples,
         .seq = m->seq_length,
         .heads = m->heads / c->tp->size,
-        .kv_heads = m->heads / c->tp->size,
+        .kv_heads = model_kv_heads(m) / c->tp->size,
         .head_size = model_head_size(m),
         .causal = !m->bidirectional,
+        .window = m->window,
         .dtype = c->dtype,
         .qkv = b->a->qkv,
         .lengths = b->mb->lengths,
@@ -122,6 +166,11 @@ static void attention_forward(const struct block_pass *b)
     struct attention attention = attention_arguments(b);
 
     column_parallel_forward(b, PART_QKV, b->a->qkv, b->a->y1, NULL);
+    if (model_changes_queries(c->shape)) {
+        struct query_key queries = query_key_arguments(b, b->a->qkv);
+
+        c->k->query_key_forward(c->dev, &queries);
+    }
     c->k->attention_forward(c->dev, &attention);
 }
 
@@ -129,7 +178,7 @@ static void second_norm(const struct block_pass *b, const void *projected)
 {
     const struct context *c = b->w.c;
 
-    c->k->norm_forward(c->dev, &(struct norm){.eps = 1e-5f,
+    c->k->norm_forward(c->dev, &(struct norm){.eps = (float)model_norm_eps(c->shape),
                                               .rows = local_rows(b),
                                               .cols = c->shape->hidden,
                                               .dtype = c->dtype,
@@ -145,6 +194,34 @@ static void second_norm(const struct block_pass *b, const void *projected)
                                               .beta = weights_at(&b->w, PART_LN_2, BIAS)});
 }
 
+static struct gated gated_arguments(const struct block_pass *b)
+{
+    const struct context *c = b->w.c;
+
+    return (struct gated){.rows = all_rows(b),
+                          .cols = model_inner(c->shape) / c->tp->size,
+                          .dtype = c->dtype,
+                          .x = b->a->pre,
+                          .y = b->a->act,
+                          .dx = b->s->wide};
+}
+
+/* From y2 to act. */
+static void mlp_forward(const struct block_pass *b)
+{
+    const struct context *c = b->w.c;
+    const struct block_activations *a = b->a;
+
+    if (c->shape->activation == ACTIVATION_GELU) {
+        column_parallel_forward(b, PART_FC, a->act, a->y2, a->pre);
+    } else {
+        struct gated gated = gated_arguments(b);
+
+        column_parallel_forward(b, PART_FC, a->pre, a->y2, NULL);
+        c->k->gated_forward(c->dev, &gated);
+    }
+}
+
 /* The forward pass from x to act, without the last product. */
 static void forward_to_act(const struct block_pass *b)
 {
@@ -153,7 +230,7 @@ static void forward_to_act(const struct block_pass *b)
     norm_forward(&b->w, PART_LN_1, a->x, a->y1, a->mean1, a->rstd1, local_rows(b));
     attention_forward(b);
     second_norm(b, row_parallel_forward(b, PART_ATTN_PROJ, a->att));
-    column_parallel_forward(b, PART_FC, a->act, a->y2, a->pre);
+    mlp_forward(b);
 }
 
 void block_forward(const struct block_pass *b, void *out)
@@ -223,19 +300,37 @@ static const void *column_parallel_backward(const struct block_pass *b, enum mod
     const void *all;
 
     tp_start_all_gather(c->tp, y, s->full_b, rows, d, b->w.unit->name);
-    linear_backward_input(&b->w, part, s->part, dy, NULL, rows);
+    linear_backward_input(&b->w, part, s->part, 0, dy, NULL, rows);
     all = tp_all_gathered(c->tp, y, s->full_b);
     tp_start_reduce_scatter(c->tp, s->local, s->part, rows, d, b->w.unit->name);
     linear_backward_weight(&b->w, part, true, dy, all, rows);
     return tp_reduce_scattered(c->tp, s->local, s->part);
 }
 
-/* A row-parallel layer: its gradients from dz [R, d], and that of its input `in` in dx. */
-static void row_parallel_backward(const struct block_pass *b, enum model_part part, void *dx, const void *dz,
+/* A row-parallel layer: its gradients from dz [R, d], and that of its input `in` in dx, whose rows are ld apart. */
+static void row_parallel_backward(const struct block_pass *b, enum model_part part, void *dx, int ld, const void *dz,
                                   const void *in, void *aux)
 {
-    linear_backward_input(&b->w, part, dx, dz, aux, all_rows(b));
+    linear_backward_input(&b->w, part, dx, ld, dz, aux, all_rows(b));
     linear_backward_weight(&b->w, part, false, dz, in, all_rows(b));
+}
+
+/* The gradient of pre in s->wide, from dz; and the last product's. With a gate, that of act lies in its right half
+ * first. */
+static void activation_backward(const struct block_pass *b, const void *dz)
+{
+    const struct context *c = b->w.c;
+    const struct block_activations *a = b->a;
+    struct gated gated = gated_arguments(b);
+
+    if (c->shape->activation == ACTIVATION_GELU) {
+        row_parallel_backward(b, PART_MLP_PROJ, b->s->wide, 0, dz, a->act, a->pre);
+    } else {
+        void *right = (char *)b->s->wide + (size_t)gated.cols * dtype_size(c->dtype);
+
+        row_parallel_backward(b, PART_MLP_PROJ, right, 2 * gated.cols, dz, a->act, NULL);
+        c->k->gated_backward(c->dev, &gated);
+    }
 }
 
 static void mlp_backward(const struct block_pass *b, void *dx)
@@ -243,18 +338,24 @@ static void mlp_backward(const struct block_pass *b, void *dx)
     const struct block_activations *a = b->a;
     const void *dz = residual_backward(b, PART_MLP_PROJ, "mlp", dx), *dy;
 
-    row_parallel_backward(b, PART_MLP_PROJ, b->s->wide, dz, a->act, a->pre);
+    activation_backward(b, dz);
     dy = column_parallel_backward(b, PART_FC, b->s->wide, a->y2);
     norm_backward(&b->w, PART_LN_2, dy, a->mid, a->mean2, a->rstd2, dx, local_rows(b), dx);
 }
 
 static void attention_backward(const struct block_pass *b)
 {
+    const struct context *c = b->w.c;
     struct attention attention = attention_arguments(b);
 
     attention.dout = b->s->narrow;
     attention.dqkv = b->s->wide;
-    b->w.c->k->attention_backward(b->w.c->dev, &attention);
+    c->k->attention_backward(c->dev, &attention);
+    if (model_changes_queries(c->shape)) {
+        struct query_key queries = query_key_arguments(b, b->s->wide);
+
+        c->k->query_key_backward(c->dev, &queries);
+    }
 }
 
 void block_backward(const struct block_pass *b, void *dx)
@@ -264,7 +365,7 @@ void block_backward(const struct block_pass *b, void *dx)
 
     mlp_backward(b, dx); /* dx becomes the gradient of mid */
     dz = residual_backward(b, PART_ATTN_PROJ, "attn.c_proj", dx);
-    row_parallel_backward(b, PART_ATTN_PROJ, b->s->narrow, dz, a->att, NULL);
+    row_parallel_backward(b, PART_ATTN_PROJ, b->s->narrow, 0, dz, a->att, NULL);
     attention_backward(b);
     dy = column_parallel_backward(b, PART_QKV, b->s->wide, a->y1);
     norm_backward(&b->w, PART_LN_1, dy, a->x, a->mean1, a->rstd1, dx, local_rows(b), dx);

@@ -41,26 +41,46 @@ struct matmul context_product(const struct context *c, int m, int n, int k, cons
     return (struct matmul){.m = m, .n = n, .k = k, .dtype = c->dtype, .a = a, .b = b, .c = out};
 }
 
+/* The matrix of a part: its widths on this rank, and how it is stored. */
+struct matrix {
+    int in, out;
+    bool out_in;
+};
+
+static struct matrix matrix_of(const struct weights *w, enum model_part part)
+{
+    const struct unit_tensor *first = unit_find(w->unit, part, WEIGHT);
+    struct matrix matrix = {.in = (int)first->shape[first->row.out_in], .out_in = first->row.out_in};
+    size_t count = 0;
+
+    for (int i = 0; i < w->unit->ntensors; i++)
+        if (tensor_is(&w->unit->tensors[i].row, part, WEIGHT))
+            count += w->unit->tensors[i].count;
+    matrix.out = (int)(count / (size_t)matrix.in);
+    return matrix;
+}
+
 void linear_forward(const struct weights *w, enum model_part part, bool bias, void *y, const void *x, void *aux,
                     int rows)
 {
-    const struct unit_tensor *box = unit_find(w->unit, part, WEIGHT);
-    int in = (int)box->shape[0], out = (int)box->count / in;
-    struct matmul product = context_product(w->c, rows, out, in, x, weights_at(w, part, WEIGHT), y);
+    struct matrix matrix = matrix_of(w, part);
+    struct matmul product = context_product(w->c, rows, matrix.out, matrix.in, x, weights_at(w, part, WEIGHT), y);
 
+    product.transpose_b = matrix.out_in;
     product.bias = bias ? weights_at(w, part, BIAS) : NULL;
     product.aux = aux;
     product.epilogue = aux ? EPILOGUE_BIAS_GELU : product.bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
     w->c->k->matmul(w->c->dev, &product);
 }
 
-void linear_backward_input(const struct weights *w, enum model_part part, void *dx, const void *dy, void *aux, int rows)
+void linear_backward_input(const struct weights *w, enum model_part part, void *dx, int ld, const void *dy, void *aux,
+                           int rows)
 {
-    const struct unit_tensor *box = unit_find(w->unit, part, WEIGHT);
-    int in = (int)box->shape[0], out = (int)box->count / in;
-    struct matmul product = context_product(w->c, rows, in, out, dy, weights_at(w, part, WEIGHT), dx);
+    struct matrix matrix = matrix_of(w, part);
+    struct matmul product = context_product(w->c, rows, matrix.in, matrix.out, dy, weights_at(w, part, WEIGHT), dx);
 
-    product.transpose_b = true;
+    product.transpose_b = !matrix.out_in;
+    product.ldc = ld;
     product.aux = aux;
     product.epilogue = aux ? EPILOGUE_DGELU : EPILOGUE_NONE;
     w->c->k->matmul(w->c->dev, &product);
@@ -69,19 +89,23 @@ void linear_backward_input(const struct weights *w, enum model_part part, void *
 void linear_backward_weight(const struct weights *w, enum model_part part, bool bias, const void *dy, const void *x,
                             int rows)
 {
-    const struct unit_tensor *box = unit_find(w->unit, part, WEIGHT);
-    int in = (int)box->shape[0], out = (int)box->count / in;
-    struct matmul product = context_product(w->c, in, out, rows, x, dy, weights_gradient(w, part, WEIGHT));
+    const struct context *c = w->c;
+    struct matrix matrix = matrix_of(w, part);
+    float *dw = weights_gradient(w, part, WEIGHT), *sums = bias ? weights_gradient(w, part, BIAS) : NULL;
+    struct matmul product = matrix.out_in ? context_product(c, matrix.out, matrix.in, rows, dy, x, dw)
+                                          : context_product(c, matrix.in, matrix.out, rows, x, dy, dw);
 
     product.transpose_a = product.c_fp32 = true;
-    product.sums = bias ? weights_gradient(w, part, BIAS) : NULL;
-    w->c->k->matmul(w->c->dev, &product);
+    product.sums = matrix.out_in ? NULL : sums;
+    c->k->matmul(c->dev, &product);
+    if (matrix.out_in && sums)
+        c->k->bias_backward(c->dev, c->dtype, sums, dy, rows, matrix.out, false);
 }
 
 void norm_forward(const struct weights *w, enum model_part part, const void *x, void *y, float *mean, float *rstd,
                   int rows)
 {
-    w->c->k->norm_forward(w->c->dev, &(struct norm){.eps = 1e-5f,
+    w->c->k->norm_forward(w->c->dev, &(struct norm){.eps = (float)model_norm_eps(w->c->shape),
                                                     .rows = rows,
                                                     .cols = w->c->shape->hidden,
                                                     .dtype = w->c->dtype,
@@ -120,7 +144,7 @@ const float *context_read(const struct context *c, float *host, const float *at,
 
 void *place_buffer(struct buffer_layout *layout, size_t bytes)
 {
-    void *at = layout->base ? layout->base + layout->used : NULL;
+    void *at = layout->base && bytes ? layout->base + layout->used : NULL;
 
     layout->used += buffer_bytes(bytes);
     return at;

@@ -60,7 +60,8 @@ float *weights_gradient(const struct weights *w, enum model_part part, enum part
 struct matmul context_product(const struct context *c, int m, int n, int k, const void *a, const void *b, void *out);
 
 /*
- * Below, W [in, out] is the rank's box of the part's weight, and bias its bias.
+ * Below, W [in, out] is the rank's boxes of the part's weights side by side, and bias its biases. In the model's layout
+ * W may be stored [out, in].
  *
  * y[rows, out] = x[rows, in] W. With `bias` it is added, if there is one. If aux is not NULL, aux = this sum, and
  * y = gelu(aux).
@@ -68,15 +69,15 @@ struct matmul context_product(const struct context *c, int m, int n, int k, cons
 void linear_forward(const struct weights *w, enum model_part part, bool bias, void *y, const void *x, void *aux,
                     int rows);
 
-/* dx[rows, in] = dy[rows, out] W^T, times gelu'(aux) if aux is not NULL. */
-void linear_backward_input(const struct weights *w, enum model_part part, void *dx, const void *dy, void *aux,
+/* dx[rows, in] = dy[rows, out] W^T, times gelu'(aux) if aux is not NULL. Rows of dx are ld elements apart; 0: in. */
+void linear_backward_input(const struct weights *w, enum model_part part, void *dx, int ld, const void *dy, void *aux,
                            int rows);
 
 /* dW = x^T dy; with `bias` the gradient of the bias too, if there is one: the column sums of dy. */
 void linear_backward_weight(const struct weights *w, enum model_part part, bool bias, const void *dy, const void *x,
                             int rows);
 
-/* y = norm(x) [rows, d], with W as the scale and the bias as the shift. */
+/* y = norm(x) [rows, d], with W as the scale and the bias as the shift. mean is NULL for an RMSNorm. */
 void norm_forward(const struct weights *w, enum model_part part, const void *x, void *y, float *mean, float *rstd,
                   int rows);
 
@@ -90,7 +91,8 @@ void norm_backward(const struct weights *w, enum model_part part, const void *dy
  */
 const float *context_read(const struct context *c, float *host, const float *at, size_t count);
 
-/* Places pieces in a buffer one after the other, each aligned to a cache line; with base NULL it only counts bytes. */
+/* Places pieces in a buffer one after the other, each aligned to a cache line; with base NULL it only counts bytes. NULL
+ * for a piece of 0 bytes. */
 struct buffer_layout {
     char *base;
     size_t used;

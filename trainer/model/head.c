@@ -29,7 +29,7 @@ void head_place(struct model_head *h, const struct context *c, const struct unit
     vocabulary_place(&h->vocabulary, c, units, bytes, layout, host);
     h->h = place_buffer(layout, bytes[HEAD_NORM]);
     h->mean = place_buffer(layout, bytes[HEAD_MEAN]);
-    h->rstd = place_buffer(layout, bytes[HEAD_MEAN]);
+    h->rstd = place_buffer(layout, bytes[HEAD_RSTD]);
     place_order(&h->order, c, bytes, layout);
     h->pre = place_buffer(layout, bytes[HEAD_TRANSFORM]);
     h->act = place_buffer(layout, bytes[HEAD_TRANSFORM]);
@@ -117,10 +117,10 @@ static void order_backward(struct model_head *h, int n, const struct micro_batch
     void *dpooled = o->gradient;
 
     linear_backward_weight(&h->w, PART_ORDER, true, o->ce.logits, o->pooled, n);
-    linear_backward_input(&h->w, PART_ORDER, dpooled, o->ce.logits, NULL, n);
+    linear_backward_input(&h->w, PART_ORDER, dpooled, 0, o->ce.logits, NULL, n);
     c->k->tanh_backward(c->dev, c->dtype, dpooled, dpooled, o->pooled, (size_t)n * (size_t)c->shape->hidden);
     linear_backward_weight(&h->w, PART_POOLER, true, dpooled, o->first, n);
-    linear_backward_input(&h->w, PART_POOLER, o->first, dpooled, NULL, n);
+    linear_backward_input(&h->w, PART_POOLER, o->first, 0, dpooled, NULL, n);
     add_first_rows(h, dh, mb);
 }
 
@@ -162,7 +162,18 @@ static void transform_backward(struct model_head *h, const struct micro_batch *m
     norm_backward(&h->w, PART_MLM_LN, h->y, h->act, h->mlm_mean, h->mlm_rstd, NULL, local, h->dact);
     c->k->gelu_backward(c->dev, c->dtype, h->pre, h->dact, h->pre, (size_t)local * (size_t)c->shape->hidden);
     linear_backward_weight(&h->w, PART_MLM, true, h->pre, h->h, local);
-    linear_backward_input(&h->w, PART_MLM, h->act, h->pre, NULL, local);
+    linear_backward_input(&h->w, PART_MLM, h->act, 0, h->pre, NULL, local);
+}
+
+/* The matrix of the projection to the vocabulary, and its gradient: the head's own, or the tied embedding's. */
+static const void *projection_of(const struct model_head *h, const void *wte)
+{
+    return has_part(h, PART_LOGITS) ? weights_at(&h->w, PART_LOGITS, WEIGHT) : wte;
+}
+
+static float *projection_gradient(const struct model_head *h, float *wte)
+{
+    return has_part(h, PART_LOGITS) ? weights_gradient(&h->w, PART_LOGITS, WEIGHT) : wte;
 }
 
 struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,
@@ -177,11 +188,11 @@ struct losses head_loss(struct model_head *h, const void *param, const void *wte
     if (gradients) {
         h->w.grad = gradients->head;
         vocabulary.scale = gradients->scales->tokens;
-        vocabulary.wte = gradients->wte;
+        vocabulary.projection = projection_gradient(h, gradients->wte);
         vocabulary.bias = weights_gradient(&h->w, PART_LOGITS, BIAS);
     }
-    losses.token_loss = vocabulary_loss(&h->vocabulary, wte, weights_at(&h->w, PART_LOGITS, BIAS), y, mb,
-                                        gradients ? &vocabulary : NULL);
+    losses.token_loss = vocabulary_loss(&h->vocabulary, projection_of(h, wte), weights_at(&h->w, PART_LOGITS, BIAS), y,
+                                        mb, gradients ? &vocabulary : NULL);
     if (gradients && has_part(h, PART_MLM))
         transform_backward(h, mb);
     if (has_part(h, PART_ORDER))
@@ -198,5 +209,6 @@ void head_logits(struct model_head *h, const void *param, const void *wte, const
                  int row, float *out)
 {
     h->w.param = param;
-    vocabulary_logits(&h->vocabulary, wte, weights_at(&h->w, PART_LOGITS, BIAS), mlm_forward(h, x, mb), row, out);
+    vocabulary_logits(&h->vocabulary, projection_of(h, wte), weights_at(&h->w, PART_LOGITS, BIAS),
+                      mlm_forward(h, x, mb), row, out);
 }

@@ -18,12 +18,12 @@
 /*
  * ---- vocabulary.c ----
  *
- * The token embedding; the output projection, which shares its weights (tied); and the cross-entropy of the logits
+ * The token embedding; the output projection, which may share its weights (tied); and the cross-entropy of the logits
  * (Megatron-LM, arXiv 1909.08053). Each tp rank has the logits of its slice of the vocabulary, and only three numbers a
  * row are exchanged. Logits are computed and used for at most logits_rows rows at a time (kernels.h), so their buffer
  * has at most logits_rows * slice elements.
  *
- *     logits = y wte^T (+ bias)     loss[r] = logsumexp(logits[r]) - logits[r, target[r]], 0 where target < 0
+ *     logits = y projection^T (+ bias)     loss[r] = logsumexp(logits[r]) - logits[r, target[r]], 0 where target < 0
  */
 struct vocabulary {
     const struct context *c;
@@ -45,23 +45,24 @@ void vocabulary_place(struct vocabulary *v, const struct context *c, const struc
 /* The outputs of the backward pass of loss * scale. Both are overwritten. */
 struct vocabulary_gradients {
     double scale;
-    float *wte, *bias; /* bias may be NULL */
+    float *projection, *bias; /* bias may be NULL */
 };
 
 /*
  * Sum over rows of the loss, in fp64: the same on all tp ranks. y: local rows. With `gradients`, which may be NULL, the
  * backward pass follows, and y is overwritten by its gradient.
  */
-double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, void *y, const struct micro_batch *mb,
-                       const struct vocabulary_gradients *gradients);
+double vocabulary_loss(struct vocabulary *v, const void *projection, const void *bias, void *y,
+                       const struct micro_batch *mb, const struct vocabulary_gradients *gradients);
 
 /* Logits of one row of y as fp32: for sampling text, with one tp rank. */
-void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int row, float *out);
+void vocabulary_logits(struct vocabulary *v, const void *projection, const void *bias, const void *y, int row,
+                       float *out);
 
 /*
  * The first two units: tokens, positions and (BERT) token types become the first block's input.
  *
- *     x = dropout(reduce(wte[tokens]) + wpe[position] + wtt[type])
+ *     x = dropout(reduce(wte[tokens]) + wpe[position] + wtt[type])      wpe: of learned positions
  *
  * Each tp rank looks up the tokens of its slice of the vocabulary, for all rows; `reduce` sums over the ranks.
  */
@@ -108,7 +109,7 @@ struct loss_factors {
     double tokens, order;
 };
 
-/* The inputs and outputs of a backward pass. dx [Rl, d], the head's gradients and those of the tied wte are
+/* The inputs and outputs of a backward pass. dx [Rl, d], the head's gradients and those of a tied wte are
  * overwritten. */
 struct head_gradients {
     const struct loss_factors *scales;
@@ -121,7 +122,7 @@ void head_place(struct model_head *h, const struct context *c, const struct unit
                 struct buffer_layout *host);
 
 /*
- * x [Rl, d] is the last block's output; param and wte are the head's and the tied embedding's. With `gradients`, which
+ * x [Rl, d] is the last block's output; param and wte are the head's and a tied embedding's. With `gradients`, which
  * may be NULL, the backward pass follows.
  */
 struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,

@@ -98,7 +98,7 @@ static void place_model(struct model *m, struct model_layouts *to)
         if (chunk->config->has_head)
             head_place(&m->head, m->c, m->units, &to->workspace, &to->host);
     }
-    block_scratch_place(&m->scratch, m->c, &to->workspace);
+    block_scratch_place(&m->scratch, m->c, &to->workspace, &to->host);
     for (int i = 0; i < MODEL_GRADIENTS; i++)
         m->gradients[i] = i < gradients ? place_buffer(&to->workspace, stream_stride(m)) : m->gradients[0];
 }
@@ -122,6 +122,7 @@ static int allocate_buffers(struct model *m, struct error *err)
     layouts = (struct model_layouts){
         .kept.base = m->kept, .shared.base = m->shared, .workspace.base = m->workspace, .host.base = m->host};
     place_model(m, &layouts);
+    block_scratch_fill(&m->scratch, m->c);
     if (layouts.kept.used == bytes.kept && layouts.shared.used == bytes.shared &&
         layouts.workspace.used == bytes.workspace && layouts.host.used == bytes.host)
         return 0;
@@ -235,20 +236,28 @@ void model_forward(struct model *m, int index, int mb_index, const struct micro_
 
 static void gather_head(struct model *m)
 {
-    zero_gather(m->zero, UNIT_WTE); /* the tied projection */
+    if (!m->c->shape->untied)
+        zero_gather(m->zero, UNIT_WTE);
     zero_gather(m->zero, units_head(m->units));
 }
 
 static void release_head(struct model *m)
 {
     zero_release(m->zero, units_head(m->units));
-    zero_release(m->zero, UNIT_WTE);
+    if (!m->c->shape->untied)
+        zero_release(m->zero, UNIT_WTE);
+}
+
+/* NULL if the head is untied: the embedding may be on another stage. */
+static const void *tied_projection(const struct model *m)
+{
+    return m->c->shape->untied ? NULL : zero_param(m->zero, UNIT_WTE);
 }
 
 static struct losses run_head(struct model *m, int mb_index, const struct micro_batch *mb,
                               const struct head_gradients *gradients)
 {
-    struct losses losses = head_loss(&m->head, zero_param(m->zero, units_head(m->units)), zero_param(m->zero, UNIT_WTE),
+    struct losses losses = head_loss(&m->head, zero_param(m->zero, units_head(m->units)), tied_projection(m),
                                      model_output(m, m->config.chunks - 1, mb_index), mb, gradients);
 
     release_head(m);
@@ -264,14 +273,14 @@ struct losses model_loss(struct model *m, int mb_index, const struct micro_batch
 void model_logits(struct model *m, const struct micro_batch *mb, int sample, int position, float *out)
 {
     gather_head(m);
-    head_logits(&m->head, zero_param(m->zero, units_head(m->units)), zero_param(m->zero, UNIT_WTE),
-                model_output(m, 0, 0), mb, sample * m->c->shape->seq_length + position, out);
+    head_logits(&m->head, zero_param(m->zero, units_head(m->units)), tied_projection(m), model_output(m, 0, 0), mb,
+                sample * m->c->shape->seq_length + position, out);
     release_head(m);
 }
 
 /* ---- backward ---- */
 
-/* The tied embedding's gradient is completed by the embedding's backward pass, if that is on this stage too. */
+/* A tied embedding's gradient is completed by the embedding's backward pass, if that is on this stage too. */
 static struct losses head_backward(struct model *m, int mb_index, const struct micro_batch *mb,
                                    const struct loss_factors *scales, void *dx, float **wte_grad)
 {
@@ -280,11 +289,12 @@ static struct losses head_backward(struct model *m, int mb_index, const struct m
     struct losses losses;
 
     gather_head(m);
-    gradients.wte = *wte_grad = zero_grad_begin(m->zero, UNIT_WTE);
+    if (!m->c->shape->untied)
+        gradients.wte = *wte_grad = zero_grad_begin(m->zero, UNIT_WTE);
     gradients.head = zero_grad_begin(m->zero, head);
     losses = run_head(m, mb_index, mb, &gradients);
     zero_grad_ready(m->zero, head);
-    if (m->config.pipelined)
+    if (m->config.pipelined && *wte_grad)
         zero_grad_ready(m->zero, UNIT_WTE);
     return losses;
 }
@@ -306,7 +316,7 @@ static void embed_tokens_backward(struct model *m, const struct micro_batch *mb,
 {
     struct weights positions = {.c = m->c, .unit = &m->units->units[UNIT_POSITION]};
 
-    if (!wte_grad) { /* the head is on another stage */
+    if (!wte_grad) { /* the head is on another stage, or untied */
         wte_grad = zero_grad_begin(m->zero, UNIT_WTE);
         m->c->k->zero(m->c->dev, wte_grad, m->units->units[UNIT_WTE].count * sizeof *wte_grad);
     }
@@ -351,9 +361,12 @@ size_t model_forward_uses(const struct model *m, int index, int *units)
 
 size_t model_loss_uses(const struct model *m, int *units)
 {
-    units[0] = UNIT_WTE;
-    units[1] = units_head(m->units);
-    return 2;
+    size_t n = 0;
+
+    if (!m->c->shape->untied)
+        units[n++] = UNIT_WTE;
+    units[n++] = units_head(m->units);
+    return n;
 }
 
 size_t model_backward_uses(const struct model *m, int index, int *units)

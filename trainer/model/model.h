@@ -1,5 +1,5 @@
 /*
- * model.h - this rank's chunks of a GPT or a BERT: one micro-batch forward and backward. zero.h stores parameters and
+ * model.h - this rank's chunks of a model: one micro-batch forward and backward. zero.h stores parameters and
  * gradients, kernels.h has the arithmetic, and pipeline.c exchanges inputs and outputs between stages.
  *
  * Without a pipeline there is one chunk with the whole model. With one, a stage has a chunk, which is a run of layers

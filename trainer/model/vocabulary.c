@@ -17,21 +17,20 @@ void vocabulary_place(struct vocabulary *v, const struct context *c, const struc
     v->ce = (struct cross_entropy){
         .vocab = units->vocab, .stride = units->vocab_padded, .vocab_first = units->vocab_first, .dtype = c->dtype};
     v->ce.logits = place_buffer(layout, bytes[HEAD_LOGITS]);
-    v->full = bytes[HEAD_FULL] ? place_buffer(layout, bytes[HEAD_FULL]) : NULL;
-    v->stats = bytes[HEAD_STATS] ? place_buffer(layout, bytes[HEAD_STATS]) : NULL;
+    v->full = place_buffer(layout, bytes[HEAD_FULL]);
+    v->stats = place_buffer(layout, bytes[HEAD_STATS]);
     cross_entropy_place(&v->ce, bytes[HEAD_LOSS], layout);
-    if (!c->sizes.discrete)
-        return;
     v->wide = place_buffer(layout, bytes[HEAD_WIDE]);
     v->host = place_buffer(host, bytes[HEAD_HOST]);
 }
 
-static void logits_of_rows(struct vocabulary *v, const void *wte, const void *bias, const void *y, int first, int rows)
+static void logits_of_rows(struct vocabulary *v, const void *projection, const void *bias, const void *y, int first,
+                           int rows)
 {
     const struct context *c = v->c;
     int d = c->shape->hidden;
     const void *at = (const char *)y + (size_t)first * (size_t)d * dtype_size(c->dtype);
-    struct matmul product = context_product(c, rows, v->units->vocab_padded, d, at, wte, v->ce.logits);
+    struct matmul product = context_product(c, rows, v->units->vocab_padded, d, at, projection, v->ce.logits);
 
     product.transpose_b = true;
     product.bias = bias;
@@ -79,21 +78,21 @@ static void loss_of_rows(struct vocabulary *v, const int32_t *targets, int first
     c->k->cross_entropy_finish(c->dev, &ce);
 }
 
-/* dwte += dlogits^T y (the first rows overwrite), then y's rows become their own gradient, dlogits wte. */
-static void backward_of_rows(struct vocabulary *v, const void *wte, const struct vocabulary_gradients *gradients,
+/* dprojection += dlogits^T y (the first rows overwrite), then y's rows become their own gradient, dlogits projection. */
+static void backward_of_rows(struct vocabulary *v, const void *projection, const struct vocabulary_gradients *gradients,
                              void *y, int first, int rows)
 {
     const struct context *c = v->c;
     int d = c->shape->hidden, padded = v->units->vocab_padded;
     void *at = (char *)y + (size_t)first * (size_t)d * dtype_size(c->dtype);
-    struct matmul product = context_product(c, padded, d, rows, v->ce.logits, at, gradients->wte);
+    struct matmul product = context_product(c, padded, d, rows, v->ce.logits, at, gradients->projection);
 
     product.transpose_a = product.c_fp32 = true;
     product.accumulate = first > 0;
     c->k->matmul(c->dev, &product);
     if (gradients->bias)
         c->k->bias_backward(c->dev, c->dtype, gradients->bias, v->ce.logits, rows, padded, first > 0);
-    product = context_product(c, rows, d, padded, v->ce.logits, wte, at);
+    product = context_product(c, rows, d, padded, v->ce.logits, projection, at);
     c->k->matmul(c->dev, &product);
 }
 
@@ -115,8 +114,8 @@ static double add_losses(const struct context *c, const float *rows, const struc
     return total;
 }
 
-double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, void *y, const struct micro_batch *mb,
-                       const struct vocabulary_gradients *gradients)
+double vocabulary_loss(struct vocabulary *v, const void *projection, const void *bias, void *y,
+                       const struct micro_batch *mb, const struct vocabulary_gradients *gradients)
 {
     const struct context *c = v->c;
     int all = context_rows(c, mb->samples), most = c->sizes.logits_rows;
@@ -127,10 +126,10 @@ double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, 
     for (int first = 0; first < all; first += most) {
         int rows = all - first < most ? all - first : most;
 
-        logits_of_rows(v, wte, bias, full, first, rows);
+        logits_of_rows(v, projection, bias, full, first, rows);
         loss_of_rows(v, mb->targets, first, rows, gradients ? gradients->scale : 0);
         if (gradients)
-            backward_of_rows(v, wte, gradients, full, first, rows);
+            backward_of_rows(v, projection, gradients, full, first, rows);
     }
     if (gradients) {
         tp_start_reduce_scatter(c->tp, y, full, all, c->shape->hidden, "head");
@@ -139,13 +138,14 @@ double vocabulary_loss(struct vocabulary *v, const void *wte, const void *bias, 
     return add_losses(c, context_read(c, v->host, v->ce.loss, (size_t)all), mb);
 }
 
-void vocabulary_logits(struct vocabulary *v, const void *wte, const void *bias, const void *y, int row, float *out)
+void vocabulary_logits(struct vocabulary *v, const void *projection, const void *bias, const void *y, int row,
+                       float *out)
 {
     const struct context *c = v->c;
     size_t vocab = (size_t)c->shape->vocab;
     float *wide = c->sizes.discrete ? v->wide : out;
 
-    logits_of_rows(v, wte, bias, y, row, 1);
+    logits_of_rows(v, projection, bias, y, row, 1);
     c->k->cast(c->dev, DTYPE_F32, wide, c->dtype, v->ce.logits, vocab);
     wide = (float *)context_read(c, v->host, wide, vocab);
     if (wide != out)
@@ -195,7 +195,15 @@ void embed_forward(const struct weights *positions, const struct units *units, c
     tp_reduce_scattered(c->tp, x, scratch);
     position.wpe = weights_at(positions, PART_WPE, WEIGHT);
     position.wtt = weights_at(positions, PART_WTT, WEIGHT);
-    c->k->position_embedding_forward(c->dev, &position);
+    if (position.wpe)
+        c->k->position_embedding_forward(c->dev, &position);
+    else if (position.dropout.p > 0)
+        c->k->residual(c->dev, &(struct residual){.rows = position.rows,
+                                                  .cols = position.cols,
+                                                  .dtype = c->dtype,
+                                                  .branch = x,
+                                                  .dropout = position.dropout,
+                                                  .sum = x});
 }
 
 void embed_backward(const struct weights *positions, const struct units *units, const struct micro_batch *mb, void *dx,
@@ -207,7 +215,11 @@ void embed_backward(const struct weights *positions, const struct units *units, 
 
     position.dwpe = weights_gradient(positions, PART_WPE, WEIGHT);
     position.dwtt = weights_gradient(positions, PART_WTT, WEIGHT);
-    c->k->position_embedding_backward(c->dev, &position);
+    if (position.dwpe)
+        c->k->position_embedding_backward(c->dev, &position);
+    else if (position.dropout.p > 0)
+        c->k->dropout_backward(c->dev, c->dtype, dx, dx, (size_t)position.rows * (size_t)position.cols,
+                               &position.dropout);
     tp_start_all_gather(c->tp, dx, scratch, embedding.rows, embedding.cols, "token embedding");
     embedding.x = (void *)tp_all_gathered(c->tp, dx, scratch);
     embedding.dwte = wte_grad;

@@ -50,8 +50,8 @@ static void draw_normal(const struct ckpt_tensor *tensor, const struct unit_tens
 void initial_weights(const struct job *job, const struct units *units, int unit, size_t first, size_t count, float *out)
 {
     const int layers = units_head(units) - UNIT_BLOCK0;
-    const double deviations[] = {
-        [INITIAL_NORMAL] = job->init_std, [INITIAL_OUTPUT] = job->init_std / sqrt(2.0 * layers)};
+    const double deviations[] = {[INITIAL_NORMAL] = job->init_std,
+                                 [INITIAL_OUTPUT] = job->init_std / (job->init_depth ? sqrt(2.0 * layers) : 1)};
     const struct unit *u = &units->units[unit];
 
     memset(out, 0, count * sizeof *out);
