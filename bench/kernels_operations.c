@@ -162,6 +162,78 @@ static void norm_backward(const struct bench *b)
                                                         .dbeta = b->d_weight});
 }
 
+static void rms_norm(const struct bench *b)
+{
+    b->k->norm_forward(
+        b->dev, &(struct norm){
+                    .eps = 1e-5f, .rows = ROWS, .cols = D, .x = b->x, .gamma = b->bias, .y = b->y, .rstd = b->row[1]});
+}
+
+static void rms_norm_backward(const struct bench *b)
+{
+    b->k->norm_backward(b->dev, &(struct norm_backward){.rows = ROWS,
+                                                        .cols = D,
+                                                        .dy = b->y,
+                                                        .sum = b->x,
+                                                        .gamma = b->bias,
+                                                        .dresidual = b->z,
+                                                        .dx = b->z,
+                                                        .rstd = b->row[1],
+                                                        .dgamma = b->bias2});
+}
+
+/* In place; the values need not be those of angles. */
+static struct query_key query_key_of(const struct bench *b)
+{
+    return (struct query_key){.rows = ROWS,
+                              .seq = SEQ,
+                              .heads = HEADS,
+                              .kv_heads = HEADS,
+                              .head_size = D / HEADS,
+                              .eps = 1e-6f,
+                              .qkv = b->d_wide,
+                              .angles = b->weight};
+}
+
+static void rotation(const struct bench *b)
+{
+    struct query_key op = query_key_of(b);
+
+    b->k->query_key_forward(b->dev, &op);
+}
+
+static void query_key(const struct bench *b)
+{
+    struct query_key op = query_key_of(b);
+
+    op.gamma_q = op.gamma_k = b->bias;
+    op.before = b->wide;
+    op.rstd = b->d_weight;
+    b->k->query_key_forward(b->dev, &op);
+}
+
+static void query_key_back(const struct bench *b)
+{
+    struct query_key op = query_key_of(b);
+
+    op.gamma_q = op.gamma_k = b->bias;
+    op.before = b->wide;
+    op.rstd = b->d_weight;
+    op.dgamma_q = b->bias2;
+    op.dgamma_k = b->bias2 + D;
+    b->k->query_key_backward(b->dev, &op);
+}
+
+static void gated(const struct bench *b)
+{
+    b->k->gated_forward(b->dev, &(struct gated){.rows = ROWS, .cols = 2 * D, .x = b->x, .y = b->y});
+}
+
+static void gated_back(const struct bench *b)
+{
+    b->k->gated_backward(b->dev, &(struct gated){.rows = ROWS, .cols = 2 * D, .x = b->x, .dx = b->d_wide});
+}
+
 static void add(const struct bench *b)
 {
     b->k->add(b->dev, DTYPE_F32, b->z, b->x, (size_t)ROWS * D);
@@ -271,6 +343,13 @@ const struct bench_entry bench_entries[] = {
     {"norm_forward", norm, 0, FLOATS(2 * D), 1, false, 0},
     {"norm_forward, residual", norm_residual, 0, FLOATS(4 * D), 1, false, 0},
     {"norm_backward", norm_backward, 0, FLOATS(4 * D), 2, false, 0},
+    {"norm_forward, RMS", rms_norm, 0, FLOATS(2 * D), 0, false, 0},
+    {"norm_backward, RMS", rms_norm_backward, 0, FLOATS(4 * D), 0, false, 0},
+    {"query_key_forward, rotation", rotation, 0, FLOATS(4 * D), 0, false, 0},
+    {"query_key_forward, norm", query_key, 0, FLOATS(6 * D), 0, false, 0},
+    {"query_key_backward, norm", query_key_back, 0, FLOATS(6 * D), 0, false, 0},
+    {"gated_forward", gated, 0, FLOATS(6 * D), 0, false, 0},
+    {"gated_backward", gated_back, 0, FLOATS(10 * D), 0, false, 0},
     {"add", add, 0, FLOATS(3 * D), 1, false, 0},
     {"embedding_forward", embedding, 0, FLOATS(3 * D), 0, false, 0},
     {"embedding_backward", embedding_back, 0, FLOATS(5 * D), 0, false, 0},

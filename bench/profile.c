@@ -221,21 +221,25 @@ static void profile_bias_backward(struct device *dev, enum dtype dtype, float *d
 }
 
 /* `arrays` of [rows, cols] are read or written. */
-#define ROWS_OPERATION(operation, type, arrays)                                                                        \
+#define ROWS_OPERATION(operation, type, arrays, cols)                                                                  \
     static void profile_##operation(struct device *dev, const struct type *op)                                         \
     {                                                                                                                  \
-        profile_begin(dev, #operation, 0, (arrays)*size_of(op->dtype) * count_elements(op->rows, op->cols));           \
+        profile_begin(dev, #operation, 0, (arrays)*size_of(op->dtype) * count_elements(op->rows, cols));               \
         profile->inner.operation(dev, op);                                                                             \
         profile_end(dev);                                                                                              \
     }
 
-ROWS_OPERATION(norm_forward, norm, op->branch ? 4 : 2)
-ROWS_OPERATION(norm_backward, norm_backward, op->dresidual ? 4 : 3)
-ROWS_OPERATION(residual, residual, op->x ? 3 : 2)
-ROWS_OPERATION(embedding_forward, embedding, 2)
-ROWS_OPERATION(embedding_backward, embedding, 3)
-ROWS_OPERATION(position_embedding_forward, position_embedding, 2)
-ROWS_OPERATION(position_embedding_backward, position_embedding, 2)
+ROWS_OPERATION(norm_forward, norm, op->branch ? 4 : 2, op->cols)
+ROWS_OPERATION(norm_backward, norm_backward, op->dresidual ? 4 : 3, op->cols)
+ROWS_OPERATION(query_key_forward, query_key, op->gamma_q ? 3 : 2, (op->heads + op->kv_heads) * op->head_size)
+ROWS_OPERATION(query_key_backward, query_key, op->gamma_q ? 3 : 2, (op->heads + op->kv_heads) * op->head_size)
+ROWS_OPERATION(gated_forward, gated, 3, op->cols)
+ROWS_OPERATION(gated_backward, gated, 5, op->cols)
+ROWS_OPERATION(residual, residual, op->x ? 3 : 2, op->cols)
+ROWS_OPERATION(embedding_forward, embedding, 2, op->cols)
+ROWS_OPERATION(embedding_backward, embedding, 3, op->cols)
+ROWS_OPERATION(position_embedding_forward, position_embedding, 2, op->cols)
+ROWS_OPERATION(position_embedding_backward, position_embedding, 2, op->cols)
 
 static void profile_dropout_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, size_t count,
                                      const struct dropout *dropout)
@@ -308,6 +312,13 @@ static void profile_adamw(struct device *dev, const struct adamw *arrays, int co
         bytes += (7 * 4 + (arrays[i].copy ? size_of(arrays[i].copy_dtype) : 0)) * (double)arrays[i].count;
     profile_begin(dev, "adamw", 0, bytes);
     profile->inner.adamw(dev, arrays, count);
+    profile_end(dev);
+}
+
+static void profile_gelu_forward(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
+{
+    profile_begin(dev, "gelu_forward", 0, 2 * size_of(dtype) * (double)count);
+    profile->inner.gelu_forward(dev, dtype, y, x, count);
     profile_end(dev);
 }
 
@@ -389,6 +400,10 @@ struct kernels profile_operations(void)
         .norm_backward = profile_norm_backward,
         .residual = profile_residual,
         .dropout_backward = profile_dropout_backward,
+        .query_key_forward = profile_query_key_forward,
+        .query_key_backward = profile_query_key_backward,
+        .gated_forward = profile_gated_forward,
+        .gated_backward = profile_gated_backward,
         .attention_forward = profile_attention_forward,
         .attention_backward = profile_attention_backward,
         .embedding_forward = profile_embedding_forward,
@@ -400,6 +415,7 @@ struct kernels profile_operations(void)
         .cross_entropy_combine = profile_cross_entropy_combine,
         .cross_entropy_finish = profile_cross_entropy_finish,
         .adamw = profile_adamw,
+        .gelu_forward = profile_gelu_forward,
         .gelu_backward = profile_gelu_backward,
         .tanh_forward = profile_tanh_forward,
         .tanh_backward = profile_tanh_backward,

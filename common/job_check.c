@@ -165,8 +165,8 @@ static int check_parallel(const struct job_reader *r)
                                chunks);
     if (r->job->parallel.recompute_layers > 0 && r->job->parallel.recompute == RECOMPUTE_NONE)
         return job_reader_fail(r, either_origin(r, "parallel.recompute_layers", "parallel.recompute"),
-                               "parallel.recompute_layers = %d, but parallel.recompute = \"none\"; use \"full\" or "
-                               "\"selective\", or recompute_layers = 0",
+                               "parallel.recompute_layers = %d, but parallel.recompute = \"none\"; use \"light\", "
+                               "\"selective\" or \"full\", or recompute_layers = 0",
                                r->job->parallel.recompute_layers);
     return 0;
 }

@@ -41,7 +41,7 @@ static const char *const meshes[] = {"given", "auto", NULL};
 static const char *const resets[] = {"none", "document", NULL};
 static const char *const schedules[] = {"cosine", "linear", "constant", "wsd", NULL};
 const char *const job_offloads[] = {"none", "optimizer", NULL};
-const char *const job_recomputes[] = {"none", "selective", "full", NULL};
+const char *const job_recomputes[] = {"none", "light", "selective", "full", NULL};
 const char *const job_precisions[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_types[] = {"fp32", "compute", NULL}; /* job_check.c converts this to a dtype */
 

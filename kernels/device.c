@@ -301,6 +301,15 @@ bool attention_valid(struct device *dev, const struct attention *op)
     return false;
 }
 
+bool query_key_valid(struct device *dev, const struct query_key *op)
+{
+    if (op->head_size % 2 == 0 && !op->gamma_q == !op->gamma_k)
+        return true;
+    device_fail(dev, CODE_INTERNAL, "%s: query_key: needs an even head_size, and both gammas or none",
+                dev->backend->kind);
+    return false;
+}
+
 /* ---- the device's rate ------------------------------------------------------------------------------------------- */
 
 #define SIDE            2048 /* of the timed square product */

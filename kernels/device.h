@@ -19,8 +19,8 @@ extern "C" {
     f(bias_backward) f(norm_forward) f(norm_backward) f(residual) f(dropout_backward) f(attention_forward)             \
         f(attention_backward) f(embedding_forward) f(embedding_backward) f(position_embedding_forward)                 \
             f(position_embedding_backward) f(cross_entropy) f(cross_entropy_stats) f(cross_entropy_combine)            \
-                f(cross_entropy_finish) f(adamw) f(gelu_backward) f(tanh_forward) f(tanh_backward) f(add)              \
-                    f(accumulate) f(cast) f(sum_of_squares)
+                f(cross_entropy_finish) f(adamw) f(gelu_forward) f(gelu_backward) f(tanh_forward) f(tanh_backward)     \
+                    f(add) f(accumulate) f(cast) f(sum_of_squares)
 
 struct backend {
     const char *kind; /* the name that device_create takes */
@@ -81,6 +81,7 @@ bool device_ready(struct device *dev, enum dtype dtype, const char *name);
 
 /* False: the device has failed, and says which arguments cannot be combined. */
 bool attention_valid(struct device *dev, const struct attention *op);
+bool query_key_valid(struct device *dev, const struct query_key *op);
 
 /* The same product with all strides given: kernels.h's 0 means packed. */
 struct matmul matmul_with_strides(const struct matmul *op);

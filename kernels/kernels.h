@@ -429,7 +429,8 @@ struct kernels {
     /* steps of several arrays, in one launch on a GPU; copy_dtype is the same in all */
     void (*adamw)(struct device *, const struct adamw *arrays, int count);
 
-    /* dx = dy * gelu'(x); y = tanh(x); dx = dy * (1 - y^2). Outputs may be dy or x. */
+    /* y = gelu(x); dx = dy * gelu'(x); y = tanh(x); dx = dy * (1 - y^2). Outputs may be dy or x. */
+    void (*gelu_forward)(struct device *, enum dtype, void *y, const void *x, size_t count);
     void (*gelu_backward)(struct device *, enum dtype, void *dx, const void *dy, const void *x, size_t count);
     void (*tanh_forward)(struct device *, enum dtype, void *y, const void *x, size_t count);
     void (*tanh_backward)(struct device *, enum dtype, void *dx, const void *dy, const void *y, size_t count);

@@ -47,14 +47,24 @@ void block_pieces(const struct pass_sizes *s, size_t bytes[BLOCK_PIECES])
     bytes[PIECE_LSE] = rows * (size_t)s->shape->heads / tp * sizeof(float);
 }
 
+enum piece_place block_piece_place(enum recompute recompute, int piece)
+{
+    if (recompute == RECOMPUTE_FULL)
+        return PIECE_SHARED;
+    if (recompute >= RECOMPUTE_LIGHT && piece <= PIECE_ACT)
+        return PIECE_IN_SCRATCH;
+    return recompute == RECOMPUTE_SELECTIVE && piece >= PIECE_QKV ? PIECE_SHARED : PIECE_KEPT;
+}
+
 void scratch_pieces(const struct pass_sizes *s, size_t bytes[SCRATCH_PIECES])
 {
     size_t rows = all_rows(s, s->samples), local = local_rows(s, s->samples);
     size_t d = (size_t)s->shape->hidden, tp = (size_t)s->tp, element = dtype_size(s->dtype);
     size_t fc = (size_t)model_fc_width(s->shape), qkv = (size_t)model_qkv_width(s->shape);
+    size_t query = (size_t)model_query_width(s->shape);
 
     bytes[SCRATCH_WIDE] = rows * (fc > qkv ? fc : qkv) / tp * element;
-    bytes[SCRATCH_NARROW] = rows * (size_t)model_query_width(s->shape) / tp * element;
+    bytes[SCRATCH_NARROW] = rows * (query > d ? query : d) / tp * element;
     bytes[SCRATCH_PART] = rows * d * element;
     bytes[SCRATCH_LOCAL] = s->tp > 1 || s->dropout ? local * d * element : 0;
     bytes[SCRATCH_FULL_A] = bytes[SCRATCH_FULL_B] = s->tp > 1 ? rows * d * element : 0;
@@ -122,12 +132,12 @@ enum recompute layer_recompute(const struct job *job, int layer_of_stage)
 /* Adds a layer's kept activations of one micro-batch; *shared is the most that a layer recomputes. */
 static size_t layer_bytes(const size_t piece[BLOCK_PIECES], enum recompute recompute, size_t *shared)
 {
-    size_t kept = 0, recomputed = 0;
+    size_t at[PIECE_IN_SCRATCH + 1] = {0};
 
     for (int i = 0; i < BLOCK_PIECES; i++)
-        *(block_recomputes(recompute, i) ? &recomputed : &kept) += buffer_bytes(piece[i]);
-    *shared = recomputed > *shared ? recomputed : *shared;
-    return kept;
+        at[block_piece_place(recompute, i)] += buffer_bytes(piece[i]);
+    *shared = at[PIECE_SHARED] > *shared ? at[PIECE_SHARED] : *shared;
+    return at[PIECE_KEPT];
 }
 
 static void add_head(const struct pass_sizes *s, struct model_bytes *bytes)

@@ -41,18 +41,18 @@ struct pass_sizes {
 
 /* ---- pieces, in bytes; 0: not needed ----------------------------------------------------------------------------- */
 
-/* Activations of one block. With full recompute none is kept. */
+/* Activations of one block. */
 enum block_piece {
-    PIECE_Y1,
-    PIECE_MID,
+    PIECE_Y1, /* the first three: not kept with light recompute */
     PIECE_Y2,
+    PIECE_ACT,
+    PIECE_MID,
     PIECE_MEAN1,
     PIECE_RSTD1,
     PIECE_MEAN2,
     PIECE_RSTD2,
     PIECE_PRE,
-    PIECE_ACT,
-    PIECE_QKV,   /* from here on: recomputed with selective recompute too */
+    PIECE_QKV,   /* from here on: not kept with selective recompute either */
     PIECE_HEADS, /* with a norm of heads: queries and keys before it */
     PIECE_HEADS_RSTD,
     PIECE_ATT,
@@ -61,11 +61,13 @@ enum block_piece {
 };
 void block_pieces(const struct pass_sizes *s, size_t bytes[BLOCK_PIECES]);
 
-/* True if the piece is not kept from forward to backward, but recomputed in memory that all blocks share. */
-static inline bool block_recomputes(enum recompute recompute, int piece)
-{
-    return recompute == RECOMPUTE_FULL || (recompute == RECOMPUTE_SELECTIVE && piece >= PIECE_QKV);
-}
+/*
+ * Where a piece lies from forward to backward. What is not kept is made again, in memory that all blocks share; but with
+ * light and selective recompute outputs of norms and activations lie in the scratch, which has room for them whenever
+ * they are used.
+ */
+enum piece_place { PIECE_KEPT, PIECE_SHARED, PIECE_IN_SCRATCH };
+enum piece_place block_piece_place(enum recompute recompute, int piece);
 
 /* Scratch of one block at a time. */
 enum scratch_piece {

@@ -161,6 +161,16 @@ static double attention_seconds(const struct cost_model *m, bool backward)
     return (backward ? 2 : 1) * (products + m->stack->attention / 3 * scores / m->machine->bandwidth);
 }
 
+/* Bytes of making outputs of norms and activations again: y1 (twice where attention needs it too), y2, and act. */
+static double light_row_bytes(const struct cost_model *m, enum recompute recompute)
+{
+    const struct model_shape *shape = &m->job->model;
+    double norms = recompute == RECOMPUTE_SELECTIVE ? 3 : 2;
+    double columns = (double)(model_fc_width(shape) + model_inner(shape));
+
+    return m->element * (2 * norms * m->row_rows * shape->hidden + columns * m->rows / m->mesh.tp);
+}
+
 /* A pass over a chunk of the model is a plan_cost too; its seconds are not set. */
 static double sum_parts(const struct plan_cost *cost)
 {
@@ -245,7 +255,10 @@ static struct plan_cost backward_layer(const struct cost_model *m, const struct 
             pass.part[COST_PRODUCTS] -= layer_products(m, PART_MLP_PROJ, PART_MLP_PROJ);
             pass.part[COST_TP] -= exchange;
         }
-    } else if (recompute == RECOMPUTE_SELECTIVE) {
+    } else if (recompute >= RECOMPUTE_LIGHT) {
+        pass.part[COST_ROWS] += light_row_bytes(m, recompute) / m->row_bandwidth;
+    }
+    if (recompute == RECOMPUTE_SELECTIVE) {
         pass.part[COST_ATTENTION] += attention_seconds(m, false);
         pass.part[COST_PRODUCTS] += layer_products(m, PART_QKV, PART_QKV);
         if (m->stack->splits_rows) /* the product's input is gathered again */

@@ -33,7 +33,7 @@ void plan_sets(const struct plan_choice *c, char *text, size_t size)
 
 const char *plan_describe(const struct plan_choice *c, char *text, size_t size)
 {
-    static const char *const recomputes[] = {"", ", selective recompute", ", full recompute"};
+    static const char *const recomputes[] = {"", ", light recompute", ", selective recompute", ", full recompute"};
     char chunks[32] = "";
 
     if (c->chunks > 1)

@@ -175,7 +175,8 @@ static int compare_threads(const struct run *run, struct error *err)
 
 static void describe_mesh(const struct run *run)
 {
-    static const char *const recompute[] = {"", ", attention recomputed", ", layers recomputed"};
+    static const char *const recompute[] = {"", ", norms and activations recomputed", ", attention recomputed",
+                                            ", layers recomputed"};
     const struct job *job = run->job;
     const struct engine *e = run->engine;
     const struct mesh *mesh = &e->config.mesh;

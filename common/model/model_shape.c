@@ -122,8 +122,6 @@ int model_check(const struct model_shape *m, struct error *err)
         {m->heads % model_kv_heads(m) != 0, "model.kv_heads must divide model.heads"},
         {packed && m->kv_heads && m->kv_heads != m->heads, "fewer kv_heads than heads need model.kind = \"llama\""},
         {packed && m->activation == ACTIVATION_SWIGLU, "model.activation = \"swiglu\" needs model.kind = \"llama\""},
-        {m->activation == ACTIVATION_GELU && m->biases != BIASES_ALL,
-         "model.activation = \"gelu\" needs model.biases = \"all\""},
         {packed && m->qk_norm, "model.qk_norm needs model.kind = \"llama\""},
         {m->objective == OBJECTIVE_MASKED && (rotary || m->norm != NORM_LAYER || m->biases != BIASES_ALL),
          "a BERT needs model.positions = \"learned\", norm = \"layer\" and biases = \"all\""},

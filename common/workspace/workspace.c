@@ -71,7 +71,8 @@ static size_t matmul_bytes(const struct workspace *w)
     return w->products ? (w->widens ? workspace_widened_floats() : panel) * sizeof(float) : 0;
 }
 
-/* Operations share one piece of memory, as large as the hungriest needs; the matmul library has its own. */
+/* Operations share one piece of memory, as large as the hungriest needs; the matmul library has its own.
+ * query_key_backward always needs less than attention_backward. */
 size_t kernels_workspace_bytes(const struct workspace *w)
 {
     size_t bytes, library = (size_t)w->threads * MATMUL_SCRATCHPAD + (w->dtype == DTYPE_F32 ? COPY_BYTES : 0);

@@ -30,6 +30,7 @@
 #define cuda_cross_entropy               emulated_cross_entropy
 #define cuda_cross_entropy_finish        emulated_cross_entropy_finish
 #define cuda_adamw                       emulated_adamw
+#define cuda_gelu_forward                emulated_gelu_forward
 #define cuda_gelu_backward               emulated_gelu_backward
 #define cuda_tanh_forward                emulated_tanh_forward
 #define cuda_tanh_backward               emulated_tanh_backward

@@ -30,6 +30,8 @@ struct discrete_entry {
         struct norm norm;
         struct norm_backward norm_backward;
         struct residual residual;
+        struct query_key query_key;
+        struct gated gated;
         struct attention attention;
         struct embedding embedding;
         struct position_embedding position_embedding;

@@ -45,6 +45,16 @@ OPERATION(norm_backward, norm_backward, AT(norm_backward, dy), AT(norm_backward,
 
 OPERATION(residual, residual, AT(residual, x), AT(residual, branch), AT(residual, bias), AT(residual, sum))
 
+#define QUERY_KEY                                                                                                      \
+    AT(query_key, qkv), AT(query_key, angles), AT(query_key, document_start), AT(query_key, gamma_q),                  \
+        AT(query_key, gamma_k), AT(query_key, before), AT(query_key, rstd), AT(query_key, dgamma_q),                   \
+        AT(query_key, dgamma_k)
+OPERATION(query_key_forward, query_key, QUERY_KEY)
+OPERATION(query_key_backward, query_key, QUERY_KEY)
+
+OPERATION(gated_forward, gated, AT(gated, x), AT(gated, y))
+OPERATION(gated_backward, gated, AT(gated, x), AT(gated, dx))
+
 #define ATTENTION                                                                                                      \
     AT(attention, qkv), AT(attention, lengths), AT(attention, document_start), AT(attention, out), AT(attention, lse), \
         AT(attention, dout), AT(attention, dqkv)
@@ -145,6 +155,16 @@ static void enqueue_plain(struct device *dev, const char *name,
     entry.is.plain.from = from;
     entry.is.plain.count = count;
     discrete_enqueue(dev, &entry);
+}
+
+static void run_gelu_forward(struct device *cpu, const struct discrete_entry *entry)
+{
+    cpu->kernels.gelu_forward(cpu, entry->is.plain.from, entry->is.plain.y, entry->is.plain.x, entry->is.plain.count);
+}
+
+static void discrete_gelu_forward(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
+{
+    enqueue_plain(dev, "gelu_forward", run_gelu_forward, dtype, y, dtype, x, NULL, count);
 }
 
 static void run_gelu_backward(struct device *cpu, const struct discrete_entry *entry)
@@ -264,6 +284,10 @@ const struct kernels discrete_kernels = {
     .norm_forward = discrete_norm_forward,
     .norm_backward = discrete_norm_backward,
     .residual = discrete_residual,
+    .query_key_forward = discrete_query_key_forward,
+    .query_key_backward = discrete_query_key_backward,
+    .gated_forward = discrete_gated_forward,
+    .gated_backward = discrete_gated_backward,
     .attention_forward = discrete_attention_forward,
     .attention_backward = discrete_attention_backward,
     .embedding_forward = discrete_embedding_forward,
@@ -277,6 +301,7 @@ const struct kernels discrete_kernels = {
     .adamw = discrete_adamw,
     .bias_backward = discrete_bias_backward,
     .dropout_backward = discrete_dropout_backward,
+    .gelu_forward = discrete_gelu_forward,
     .gelu_backward = discrete_gelu_backward,
     .tanh_forward = discrete_tanh_forward,
     .tanh_backward = discrete_tanh_backward,

@@ -88,6 +88,9 @@ same_on_discrete() {
     same 4 parallel.pp=2 parallel.zero=2 parallel.offload=optimizer
 }
 @test "dp 2 x tp 2 x pp 2, ZeRO-3" { same 8 parallel.tp=2 parallel.pp=2 parallel.zero=3; }
+@test "tp 2, norms and activations recomputed" {
+    same 2 parallel.tp=2 parallel.recompute=light precision.compute=bf16
+}
 @test "documents, tp 2 x pp 2, attention recomputed" {
     same 4 parallel.tp=2 parallel.pp=2 parallel.recompute=selective data.reset=document data.eod=32
 }

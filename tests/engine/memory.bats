@@ -42,6 +42,7 @@ predicted() {
 
 @test "one rank" { predicted 1 parallel.zero=0; }
 @test "one rank, offload, bf16" { predicted 1 parallel.offload=optimizer precision.compute=bf16; }
+@test "one rank, norms and activations recomputed" { predicted 1 parallel.recompute=light; }
 @test "one rank, layers recomputed" { predicted 1 parallel.recompute=full; }
 # bats test_tags=quick
 @test "dp 2, ZeRO-1" { predicted 2 parallel.zero=1; }

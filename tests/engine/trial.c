@@ -117,7 +117,7 @@ static void add(struct sets *sets, const char *format, ...)
 
 void trial_job(struct job *job, const struct trial *trial, const char *dir, const char *ckpt)
 {
-    static const char *const recomputes[] = {"none", "selective", "full", "selective", "full"};
+    static const char *const recomputes[] = {"none", "light", "selective", "full", "light", "selective", "full"};
     const struct variant *variant = &variants[trial->variant];
     bool bert = strncmp(variant->name, "bert", 4) == 0;
     struct sets sets = {.n = 0};
@@ -134,7 +134,7 @@ void trial_job(struct job *job, const struct trial *trial, const char *dir, cons
     add(&sets, "batch.micro_batch=%d", trial->micro_batch);
     add(&sets, "parallel.zero=%d", trial->way.zero);
     add(&sets, "parallel.recompute=%s", recomputes[trial->way.recompute]);
-    add(&sets, "parallel.recompute_layers=%d", trial->way.recompute > 2);
+    add(&sets, "parallel.recompute_layers=%d", trial->way.recompute > 3);
     add(&sets, "parallel.offload=%s", trial->way.offload ? "optimizer" : "none");
     add(&sets, "attention=%s", trial->way.offload ? "own" : "auto"); /* on a CPU the same kernels */
     add(&sets, "parallel.reduce=%s", trial->reduce);

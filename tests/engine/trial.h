@@ -28,11 +28,11 @@ int trial_shapes(struct shape shapes[TRIAL_SHAPES]);
 /* Ways that give the same bits at the same mesh. */
 struct way {
     int zero;
-    int recompute; /* none, selective, full, and the latter two for the first layer of a stage alone */
+    int recompute; /* none, light, selective, full, and the latter three for the first layer of a stage alone */
     bool offload;
 };
 
-enum { TRIAL_RECOMPUTES = 5, TRIAL_WAYS = 4 * TRIAL_RECOMPUTES * 2 };
+enum { TRIAL_RECOMPUTES = 7, TRIAL_WAYS = 4 * TRIAL_RECOMPUTES * 2 };
 struct way trial_way(int index);
 
 struct trial {

@@ -2,12 +2,13 @@
 
 #include <math.h>
 
-/* LayerNorm alone and with residual, bias and dropout, its backward pass by formula and by differences, column sums. */
+/* LayerNorm and RMSNorm alone and with residual, bias and dropout, its backward pass by formula and by differences, column sums. */
 
 static const int shapes[][2] = {{1, 1}, {1, 16}, {7, 20}, {65, 100}, {65, 256}, {700, 33}};
 
 struct plain {
     int rows, cols;
+    bool rms;                      /* no mean, no beta */
     double *x, *gamma, *beta, *dy; /* x: with the residual added */
     double *y, *mean, *rstd, *dx, *dgamma, *dbeta;
 };
@@ -17,14 +18,14 @@ static void forward_row(const struct plain *p, int row)
     const double *x = p->x + (size_t)row * p->cols;
     double mean = 0, variance = 0;
 
-    for (int i = 0; i < p->cols; i++)
+    for (int i = 0; i < p->cols && !p->rms; i++)
         mean += x[i] / p->cols;
     for (int i = 0; i < p->cols; i++)
         variance += (x[i] - mean) * (x[i] - mean) / p->cols;
     p->mean[row] = mean;
     p->rstd[row] = 1 / sqrt(variance + 1e-5);
     for (int i = 0; i < p->cols; i++)
-        p->y[(size_t)row * p->cols + i] = (x[i] - mean) * p->rstd[row] * p->gamma[i] + p->beta[i];
+        p->y[(size_t)row * p->cols + i] = (x[i] - mean) * p->rstd[row] * p->gamma[i] + (p->rms ? 0 : p->beta[i]);
 }
 
 static void backward_row(const struct plain *p, int row)
@@ -36,7 +37,8 @@ static void backward_row(const struct plain *p, int row)
         size_t at = (size_t)row * p->cols + i;
         double xhat = (p->x[at] - p->mean[row]) * p->rstd[row];
 
-        g_mean += p->dy[at] * p->gamma[i] / p->cols;
+        if (!p->rms)
+            g_mean += p->dy[at] * p->gamma[i] / p->cols;
         gx_mean += p->dy[at] * p->gamma[i] * xhat / p->cols;
         p->dgamma[i] += p->dy[at] * xhat;
         p->dbeta[i] += p->dy[at];
@@ -74,7 +76,8 @@ static void compare_differences(const struct plain *p, struct tensor dx, const f
     }
     expect_rounded("dx by differences", dx, want, count, 1e-5);
     expect_close("dgamma by differences", dgamma, want + count, p->cols, 1e-5);
-    expect_close("dbeta by differences", dbeta, want + count + p->cols, p->cols, 1e-5);
+    if (!p->rms)
+        expect_close("dbeta by differences", dbeta, want + count + p->cols, p->cols, 1e-5);
     free(want);
 }
 
@@ -95,11 +98,13 @@ struct call {
     struct norm op;
 };
 
-enum variant { PLAIN, RESIDUAL, DROPOUT, VARIANTS }; /* DROPOUT: with residual and bias */
+/* DROPOUT: with residual and bias. The last two are RMSNorms, RMS_RESIDUAL with a residual. */
+enum variant { PLAIN, RESIDUAL, DROPOUT, RMS, RMS_RESIDUAL, VARIANTS };
 
 static struct call make_call(struct device *dev, enum dtype dtype, int rows, int cols, enum variant variant)
 {
     size_t count = (size_t)rows * cols;
+    bool alone = variant == PLAIN || variant == RMS, rms = variant >= RMS;
     struct call c = {
         .x = data(dev, dtype, count, "x"),
         .residual = data(dev, dtype, count, "residual"),
@@ -118,13 +123,13 @@ static struct call make_call(struct device *dev, enum dtype dtype, int rows, int
                          .cols = cols,
                          .dtype = dtype,
                          .x = c.x.at,
-                         .branch = variant == PLAIN ? NULL : c.residual.at,
+                         .branch = alone ? NULL : c.residual.at,
                          .bias = variant == DROPOUT ? c.bias.at : NULL,
                          .gamma = c.gamma.at,
-                         .beta = c.beta.at,
-                         .sum = variant == PLAIN ? NULL : c.sum.at,
+                         .beta = rms ? NULL : c.beta.at,
+                         .sum = alone ? NULL : c.sum.at,
                          .y = c.y.at,
-                         .mean = c.mean,
+                         .mean = rms ? NULL : c.mean,
                          .rstd = c.rstd};
     if (variant == DROPOUT)
         c.op.dropout = (struct dropout){.p = 0.3, .stream = {7, 8, 9}, .first = 1000000007};
@@ -150,6 +155,7 @@ static struct plain make_plain(struct device *dev, const struct call *c)
     struct plain p = {
         .rows = c->op.rows,
         .cols = c->op.cols,
+        .rms = !c->op.mean,
         .x = tensor_values(dev, c->op.branch ? c->sum : c->x),
         .gamma = tensor_values(dev, c->gamma),
         .beta = tensor_values(dev, c->beta),
@@ -187,16 +193,19 @@ static void check_backward(struct device *dev, const struct plain *p, const stru
                                                                     .sum = around ? c->sum.at : c->x.at,
                                                                     .gamma = c->gamma.at,
                                                                     .dresidual = around ? dx.at : NULL,
-                                                                    .mean = c->mean,
+                                                                    .mean = c->op.mean,
                                                                     .rstd = c->rstd,
                                                                     .dx = dx.at,
                                                                     .dgamma = dgamma,
-                                                                    .dbeta = dbeta});
+                                                                    .dbeta = p->rms ? NULL : dbeta});
     if (p->cols > 1) { /* one column: all gradients of x are 0 but for rounding */
         expect_rounded("dx", dx, want, count, 1e-5);
         expect_close("dgamma", dgamma, p->dgamma, p->cols, 2e-5);
     }
-    expect_close("dbeta", dbeta, p->dbeta, p->cols, 1e-5);
+    if (p->rms)
+        expect_untouched("dbeta", dbeta, p->cols);
+    else
+        expect_close("dbeta", dbeta, p->dbeta, p->cols, 1e-5);
     if (!around && p->rows <= 7 && p->cols > 1)
         compare_differences(p, dx, dgamma, dbeta);
 }
@@ -207,13 +216,16 @@ static void check_shape(struct device *dev, enum dtype dtype, int rows, int cols
     struct plain p;
 
     device_kernels(dev)->norm_forward(dev, &c.op);
-    if (variant == PLAIN)
+    if (!c.op.branch)
         expect_tensor_untouched("sum", c.sum, c.sum.count);
     else
         expect_rounded("sum", c.sum, expected_sum(dev, &c), c.sum.count, 1e-6);
     p = make_plain(dev, &c);
     expect_rounded("y", c.y, p.y, c.y.count, 1e-5);
-    expect_close("mean", c.mean, p.mean, rows, 1e-6);
+    if (p.rms)
+        expect_untouched("mean", c.mean, rows);
+    else
+        expect_close("mean", c.mean, p.mean, rows, 1e-6);
     expect_close("rstd", c.rstd, p.rstd, rows, 1e-5);
     check_backward(dev, &p, &c);
     finish_buffers(dev);
@@ -300,6 +312,8 @@ static void check_no_rows(struct device *dev, enum dtype dtype)
     struct norm_backward op = {.cols = 20, .dtype = dtype, .dgamma = dgamma, .dbeta = dbeta};
     double zeros[20] = {0};
 
+    device_kernels(dev)->norm_backward(dev, &op);
+    op.dbeta = NULL;
     device_kernels(dev)->norm_backward(dev, &op);
     device_kernels(dev)->bias_backward(dev, dtype, db, NULL, 0, 20, false);
     device_kernels(dev)->bias_backward(dev, dtype, added, NULL, 0, 20, true);

@@ -98,6 +98,59 @@ static void do_norm(struct device *dev, int shift, struct run *run)
     device_kernels(dev)->bias_backward(dev, DTYPE_F32, run->out[3] + 2 * ROWS, dy, ROWS, D, false);
 }
 
+static void do_rms_norm(struct device *dev, int shift, struct run *run)
+{
+    float *x = input(dev, shift, ROWS * D, "x"), *dy = input(dev, shift, ROWS * D, "dy");
+    float *gamma = input(dev, shift, D, "gamma");
+
+    device_kernels(dev)->norm_forward(
+        dev, &(struct norm){
+                 .eps = 1e-5f, .rows = ROWS, .cols = D, .x = x, .gamma = gamma, .y = run->out[0], .rstd = run->out[3]});
+    device_kernels(dev)->norm_backward(dev, &(struct norm_backward){.rows = ROWS,
+                                                                    .cols = D,
+                                                                    .dy = dy,
+                                                                    .sum = x,
+                                                                    .gamma = gamma,
+                                                                    .rstd = run->out[3],
+                                                                    .dx = run->out[1],
+                                                                    .dgamma = run->out[2]});
+}
+
+static void do_query_key(struct device *dev, int shift, struct run *run)
+{
+    float *qkv = input(dev, shift, ROWS * 3 * D, "qkv"), *dqkv = input(dev, shift, ROWS * 3 * D, "dqkv");
+    struct query_key op = {.rows = ROWS,
+                           .seq = SEQ,
+                           .heads = HEADS,
+                           .kv_heads = HEADS,
+                           .head_size = SIZE,
+                           .eps = 1e-6f,
+                           .qkv = run->out[0],
+                           .angles = input(dev, shift, SEQ * SIZE, "angles"),
+                           .gamma_q = input(dev, shift, SIZE, "gamma_q"),
+                           .gamma_k = input(dev, shift, SIZE, "gamma_k"),
+                           .before = run->out[2],
+                           .rstd = run->out[3],
+                           .dgamma_q = run->out[3] + ROWS * 2 * HEADS,
+                           .dgamma_k = run->out[3] + ROWS * 2 * HEADS + SIZE};
+
+    memcpy(run->out[0], qkv, ROWS * 3 * D * sizeof *qkv);
+    memcpy(run->out[1], dqkv, ROWS * 3 * D * sizeof *dqkv);
+    device_kernels(dev)->query_key_forward(dev, &op);
+    op.qkv = run->out[1];
+    device_kernels(dev)->query_key_backward(dev, &op);
+}
+
+static void do_gated(struct device *dev, int shift, struct run *run)
+{
+    struct gated op = {
+        .rows = ROWS, .cols = D, .x = input(dev, shift, ROWS * 2 * D, "x"), .y = run->out[0], .dx = run->out[1]};
+
+    memcpy(run->out[1], input(dev, shift, ROWS * 2 * D, "dx"), ROWS * 2 * D * sizeof(float));
+    device_kernels(dev)->gated_forward(dev, &op);
+    device_kernels(dev)->gated_backward(dev, &op);
+}
+
 static void do_cross_entropy(struct device *dev, int shift, struct run *run)
 {
     int32_t *targets = int_buffer(dev, ROWS);
@@ -229,6 +282,9 @@ static void check(operation *op, bool across_threads)
 TEST(matmul, false)
 TEST(attention, true)
 TEST(norm, true)
+TEST(rms_norm, true)
+TEST(query_key, true)
+TEST(gated, true)
 TEST(cross_entropy, true)
 TEST(embedding_backward, true)
 TEST(optimizer, true)
@@ -236,11 +292,10 @@ TEST(optimizer, true)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_cross_entropy),
-        cmocka_unit_test(test_embedding_backward),
+        cmocka_unit_test(test_matmul),        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_norm),          cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_query_key),     cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_embedding_backward),
         cmocka_unit_test(test_optimizer),
     };
 

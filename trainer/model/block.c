@@ -9,8 +9,11 @@ void block_activations_place(struct block_activations *a, const struct context *
     void *at[BLOCK_PIECES];
 
     block_pieces(&c->sizes, bytes);
-    for (int i = 0; i < BLOCK_PIECES; i++)
-        at[i] = place_buffer(block_recomputes(recompute, i) ? shared : kept, bytes[i]);
+    for (int i = 0; i < BLOCK_PIECES; i++) {
+        enum piece_place place = block_piece_place(recompute, i);
+
+        at[i] = place == PIECE_IN_SCRATCH ? NULL : place_buffer(place == PIECE_SHARED ? shared : kept, bytes[i]);
+    }
     a->y1 = at[PIECE_Y1];
     a->mid = at[PIECE_MID];
     a->y2 = at[PIECE_Y2];
@@ -65,6 +68,17 @@ static int local_rows(const struct block_pass *b)
 static int all_rows(const struct block_pass *b)
 {
     return context_rows(b->w.c, b->mb->samples);
+}
+
+/* Where y1 or y2, and act, are: kept, or made when they are needed (struct block_activations). */
+static void *norm_output(const struct block_pass *b, void *kept)
+{
+    return kept ? kept : b->s->narrow;
+}
+
+static void *activation_output(const struct block_pass *b)
+{
+    return b->a->act ? b->a->act : b->s->wide;
 }
 
 /* The Philox site (philox.h) of one dropout of this block: each has a stream of its own. */
@@ -140,13 +154,13 @@ static struct attention attention_arguments(const struct block_pass *b)
 /* ---- forward, in pieces that recomputing shares ---- */
 
 /* A column-parallel layer: y [R, out] from this rank's rows of the norm's output x. */
-static void column_parallel_forward(const struct block_pass *b, enum model_part part, void *y, const void *x, void *aux)
+static void column_parallel_forward(const struct block_pass *b, enum model_part part, void *y, const void *x)
 {
     const struct context *c = b->w.c;
     int rows = all_rows(b);
 
     tp_start_all_gather(c->tp, x, b->s->full_a, rows, c->shape->hidden, b->w.unit->name);
-    linear_forward(&b->w, part, true, y, tp_all_gathered(c->tp, x, b->s->full_a), aux, rows);
+    linear_forward(&b->w, part, true, y, tp_all_gathered(c->tp, x, b->s->full_a), rows);
 }
 
 /* in W, summed over the group: returns this rank's rows of the sum. The bias is added with the residual. */
@@ -155,7 +169,7 @@ static const void *row_parallel_forward(const struct block_pass *b, enum model_p
     const struct context *c = b->w.c;
     int rows = all_rows(b), d = c->shape->hidden;
 
-    linear_forward(&b->w, part, false, b->s->part, in, NULL, rows);
+    linear_forward(&b->w, part, false, b->s->part, in, rows);
     tp_start_reduce_scatter(c->tp, b->s->local, b->s->part, rows, d, b->w.unit->name);
     return tp_reduce_scattered(c->tp, b->s->local, b->s->part);
 }
@@ -165,7 +179,7 @@ static void attention_forward(const struct block_pass *b)
     const struct context *c = b->w.c;
     struct attention attention = attention_arguments(b);
 
-    column_parallel_forward(b, PART_QKV, b->a->qkv, b->a->y1, NULL);
+    column_parallel_forward(b, PART_QKV, b->a->qkv, norm_output(b, b->a->y1));
     if (model_changes_queries(c->shape)) {
         struct query_key queries = query_key_arguments(b, b->a->qkv);
 
@@ -187,7 +201,7 @@ static void second_norm(const struct block_pass *b, const void *projected)
                                               .bias = weights_at(&b->w, PART_ATTN_PROJ, BIAS),
                                               .dropout = context_dropout(c, b->mb, dropout_site(b, "attn.c_proj")),
                                               .sum = b->a->mid,
-                                              .y = b->a->y2,
+                                              .y = norm_output(b, b->a->y2),
                                               .mean = b->a->mean2,
                                               .rstd = b->a->rstd2,
                                               .gamma = weights_at(&b->w, PART_LN_2, WEIGHT),
@@ -202,24 +216,20 @@ static struct gated gated_arguments(const struct block_pass *b)
                           .cols = model_inner(c->shape) / c->tp->size,
                           .dtype = c->dtype,
                           .x = b->a->pre,
-                          .y = b->a->act,
+                          .y = activation_output(b),
                           .dx = b->s->wide};
 }
 
-/* From y2 to act. */
-static void mlp_forward(const struct block_pass *b)
+/* act from pre, where activation_output says. */
+static void activation_forward(const struct block_pass *b)
 {
     const struct context *c = b->w.c;
-    const struct block_activations *a = b->a;
+    struct gated gated = gated_arguments(b);
 
-    if (c->shape->activation == ACTIVATION_GELU) {
-        column_parallel_forward(b, PART_FC, a->act, a->y2, a->pre);
-    } else {
-        struct gated gated = gated_arguments(b);
-
-        column_parallel_forward(b, PART_FC, a->pre, a->y2, NULL);
+    if (c->shape->activation == ACTIVATION_GELU)
+        c->k->gelu_forward(c->dev, c->dtype, gated.y, b->a->pre, (size_t)gated.rows * (size_t)gated.cols);
+    else
         c->k->gated_forward(c->dev, &gated);
-    }
 }
 
 /* The forward pass from x to act, without the last product. */
@@ -227,10 +237,11 @@ static void forward_to_act(const struct block_pass *b)
 {
     const struct block_activations *a = b->a;
 
-    norm_forward(&b->w, PART_LN_1, a->x, a->y1, a->mean1, a->rstd1, local_rows(b));
+    norm_forward(&b->w, PART_LN_1, a->x, norm_output(b, a->y1), a->mean1, a->rstd1, local_rows(b));
     attention_forward(b);
     second_norm(b, row_parallel_forward(b, PART_ATTN_PROJ, a->att));
-    mlp_forward(b);
+    column_parallel_forward(b, PART_FC, a->pre, norm_output(b, a->y2));
+    activation_forward(b);
 }
 
 void block_forward(const struct block_pass *b, void *out)
@@ -239,7 +250,7 @@ void block_forward(const struct block_pass *b, void *out)
     const void *projected;
 
     forward_to_act(b);
-    projected = row_parallel_forward(b, PART_MLP_PROJ, b->a->act);
+    projected = row_parallel_forward(b, PART_MLP_PROJ, activation_output(b));
     c->k->residual(c->dev, &(struct residual){.rows = local_rows(b),
                                               .cols = c->shape->hidden,
                                               .dtype = c->dtype,
@@ -252,10 +263,23 @@ void block_forward(const struct block_pass *b, void *out)
 
 void block_recompute(const struct block_pass *b, enum recompute recompute)
 {
-    if (recompute == RECOMPUTE_FULL)
+    const struct block_activations *a = b->a;
+
+    if (recompute == RECOMPUTE_FULL) {
         forward_to_act(b);
-    else if (recompute == RECOMPUTE_SELECTIVE)
+    } else if (recompute == RECOMPUTE_SELECTIVE) {
+        norm_forward(&b->w, PART_LN_1, a->x, norm_output(b, a->y1), a->mean1, a->rstd1, local_rows(b));
         attention_forward(b);
+    }
+}
+
+/* y1 or y2 as the forward pass made it, of its input x. */
+static const void *norm_again(const struct block_pass *b, enum model_part part, void *kept, const void *x, float *mean,
+                              float *rstd)
+{
+    if (!kept)
+        norm_forward(&b->w, part, x, b->s->narrow, mean, rstd, local_rows(b));
+    return norm_output(b, kept);
 }
 
 /*
@@ -307,12 +331,13 @@ static const void *column_parallel_backward(const struct block_pass *b, enum mod
     return tp_reduce_scattered(c->tp, s->local, s->part);
 }
 
-/* A row-parallel layer: its gradients from dz [R, d], and that of its input `in` in dx, whose rows are ld apart. */
+/* A row-parallel layer: its gradients from dz [R, d], then that of its input `in` in dx, whose rows are ld apart. dx may
+ * lie where `in` is. */
 static void row_parallel_backward(const struct block_pass *b, enum model_part part, void *dx, int ld, const void *dz,
                                   const void *in, void *aux)
 {
-    linear_backward_input(&b->w, part, dx, ld, dz, aux, all_rows(b));
     linear_backward_weight(&b->w, part, false, dz, in, all_rows(b));
+    linear_backward_input(&b->w, part, dx, ld, dz, aux, all_rows(b));
 }
 
 /* The gradient of pre in s->wide, from dz; and the last product's. With a gate, that of act lies in its right half
@@ -320,15 +345,16 @@ static void row_parallel_backward(const struct block_pass *b, enum model_part pa
 static void activation_backward(const struct block_pass *b, const void *dz)
 {
     const struct context *c = b->w.c;
-    const struct block_activations *a = b->a;
     struct gated gated = gated_arguments(b);
 
+    if (!b->a->act)
+        activation_forward(b);
     if (c->shape->activation == ACTIVATION_GELU) {
-        row_parallel_backward(b, PART_MLP_PROJ, b->s->wide, 0, dz, a->act, a->pre);
+        row_parallel_backward(b, PART_MLP_PROJ, b->s->wide, 0, dz, gated.y, b->a->pre);
     } else {
         void *right = (char *)b->s->wide + (size_t)gated.cols * dtype_size(c->dtype);
 
-        row_parallel_backward(b, PART_MLP_PROJ, right, 2 * gated.cols, dz, a->act, NULL);
+        row_parallel_backward(b, PART_MLP_PROJ, right, 2 * gated.cols, dz, gated.y, NULL);
         c->k->gated_backward(c->dev, &gated);
     }
 }
@@ -339,7 +365,7 @@ static void mlp_backward(const struct block_pass *b, void *dx)
     const void *dz = residual_backward(b, PART_MLP_PROJ, "mlp", dx), *dy;
 
     activation_backward(b, dz);
-    dy = column_parallel_backward(b, PART_FC, b->s->wide, a->y2);
+    dy = column_parallel_backward(b, PART_FC, b->s->wide, norm_again(b, PART_LN_2, a->y2, a->mid, a->mean2, a->rstd2));
     norm_backward(&b->w, PART_LN_2, dy, a->mid, a->mean2, a->rstd2, dx, local_rows(b), dx);
 }
 
@@ -367,7 +393,7 @@ void block_backward(const struct block_pass *b, void *dx)
     dz = residual_backward(b, PART_ATTN_PROJ, "attn.c_proj", dx);
     row_parallel_backward(b, PART_ATTN_PROJ, b->s->narrow, 0, dz, a->att, NULL);
     attention_backward(b);
-    dy = column_parallel_backward(b, PART_QKV, b->s->wide, a->y1);
+    dy = column_parallel_backward(b, PART_QKV, b->s->wide, norm_again(b, PART_LN_1, a->y1, a->x, a->mean1, a->rstd1));
     norm_backward(&b->w, PART_LN_1, dy, a->x, a->mean1, a->rstd1, dx, local_rows(b), dx);
     tp_all_reduce_f32(b->w.c->tp, b->w.grad, b->w.unit->replicated, b->w.unit->name);
 }

@@ -19,7 +19,9 @@
 
 #include "trainer/model/context.h"
 
-/* The activations of one block and micro-batch that the backward pass needs. Rl = local rows, a' = heads / tp. */
+/* The activations of one block and micro-batch that the backward pass needs. Rl = local rows, a' = heads / tp. y1, y2
+ * and act are NULL with light and selective recompute: then each lies in the scratch while it is used, y1 and y2 in
+ * `narrow` and act in `wide`, and the backward pass makes it again. */
 struct block_activations {
     void *x;                              /* [Rl, d], the block's input, borrowed */
     void *y1, *mid, *y2;                  /* [Rl, d] */
@@ -34,8 +36,8 @@ struct block_activations {
 
 /* Buffers that one block uses at a time; all blocks share them. */
 struct block_scratch {
-    void *wide;         /* [R, max(f, qkv)]: gradient of pre, then of qkv */
-    void *narrow;       /* [R, q]: gradient of att */
+    void *wide;         /* [R, max(f, qkv)]: act; gradient of pre, then of qkv */
+    void *narrow;       /* [R, q] or [Rl, d]: y1 or y2; gradient of att */
     void *part;         /* [R, d]: partial sums before reduce */
     void *local;        /* [Rl, d]: after reduce; and gradients before a dropout */
     void *full_a;       /* [R, d], tp > 1: forward: gathered y1 or y2; backward: gathered gradients */

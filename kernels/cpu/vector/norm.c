@@ -64,9 +64,9 @@ INLINE void normalise(enum dtype T, void *y, const void *s, const struct norm *o
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
         vec normal = (typed_load_part(T, s, i, count) - mean) * rstd;
+        vec beta = op->beta ? typed_load_part(T, op->beta, i, count) : (vec){0};
 
-        typed_store_part(
-            T, y, i, normal * typed_load_part(T, op->gamma, i, count) + typed_load_part(T, op->beta, i, count), count);
+        typed_store_part(T, y, i, normal * typed_load_part(T, op->gamma, i, count) + beta, count);
     }
 }
 
@@ -89,12 +89,13 @@ INLINE void forward_row(enum dtype T, const struct norm *op, const struct residu
 {
     size_t n = (size_t)op->cols;
     struct norm_row r = row_at(T, part, run, index);
-    float mean = add_residual(T, &r, n) / (float)n;
+    float total = add_residual(T, &r, n), mean = op->mean ? total / (float)n : 0;
     const void *s = r.sum ? r.sum : r.x;
     float rstd = 1.0f / sqrtf(variance(T, s, mean, n) + op->eps);
 
     normalise(T, typed_at(T, op->y, (size_t)index * n), s, op, mean, rstd);
-    op->mean[index] = mean;
+    if (op->mean)
+        op->mean[index] = mean;
     op->rstd[index] = rstd;
 }
 
@@ -139,12 +140,14 @@ void ISA(residual)(struct device *dev, const struct residual *op)
  * With xhat = (s - mean) * rstd and g = dy * gamma, of each row:
  *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) (+ dresidual)
  *   dgamma = sum over rows of dy * xhat,  dbeta = sum over rows of dy
+ * An RMSNorm has neither mean nor mean(g): both are 0.
  */
 struct gradient_row {
     const void *dy, *sum, *gamma, *dresidual;
     void *dx;
-    float *dgamma, *dbeta; /* partial sums of this block of rows */
+    float *dgamma, *dbeta; /* partial sums of this block of rows; dbeta may be NULL */
     float mean, rstd;
+    bool centred; /* a LayerNorm */
 };
 
 struct moments {
@@ -164,9 +167,10 @@ INLINE struct moments row_moments(enum dtype T, const struct gradient_row *r, si
         g_total += g;
         g_xhat_total += g * xhat;
         vec_store_part(r->dgamma + i, vec_load_part(r->dgamma + i, count) + dy * xhat, count);
-        vec_store_part(r->dbeta + i, vec_load_part(r->dbeta + i, count) + dy, count);
+        if (r->dbeta)
+            vec_store_part(r->dbeta + i, vec_load_part(r->dbeta + i, count) + dy, count);
     }
-    return (struct moments){vec_sum(g_total) / (float)n, vec_sum(g_xhat_total) / (float)n};
+    return (struct moments){r->centred ? vec_sum(g_total) / (float)n : 0, vec_sum(g_xhat_total) / (float)n};
 }
 
 INLINE void row_gradient(enum dtype T, const struct gradient_row *r, struct moments mean, size_t n)
@@ -189,7 +193,8 @@ INLINE void block_backward(enum dtype T, const struct norm_backward *op, int fir
     size_t n = op->cols;
 
     memset(dgamma, 0, n * sizeof *dgamma);
-    memset(dbeta, 0, n * sizeof *dbeta);
+    if (dbeta)
+        memset(dbeta, 0, n * sizeof *dbeta);
     for (int row = first; row < end; row++) {
         struct gradient_row r = {
             .dy = typed_at(T, op->dy, row * n),
@@ -199,8 +204,9 @@ INLINE void block_backward(enum dtype T, const struct norm_backward *op, int fir
             .dx = typed_at(T, op->dx, row * n),
             .dgamma = dgamma,
             .dbeta = dbeta,
-            .mean = op->mean[row],
+            .mean = op->mean ? op->mean[row] : 0,
             .rstd = op->rstd[row],
+            .centred = op->mean,
         };
 
         row_gradient(T, &r, row_moments(T, &r, n), n);
@@ -217,7 +223,8 @@ void ISA(norm_backward)(struct device *dev, const struct norm_backward *op)
         return;
     if (op->rows == 0) {
         memset(op->dgamma, 0, n * sizeof(float));
-        memset(op->dbeta, 0, n * sizeof(float));
+        if (op->dbeta)
+            memset(op->dbeta, 0, n * sizeof(float));
         return;
     }
     partial = cpu_scratch_parts(dev, blocks.count, 2 * n, &stride);
@@ -229,8 +236,9 @@ void ISA(norm_backward)(struct device *dev, const struct norm_backward *op)
         int end = op->rows - first < blocks.rows ? op->rows : first + blocks.rows;
         float *sums = partial + block * stride;
 
-        WITH_DTYPE(op->dtype, T, block_backward(T, op, first, end, sums, sums + n));
+        WITH_DTYPE(op->dtype, T, block_backward(T, op, first, end, sums, op->dbeta ? sums + n : NULL));
     }
     ISA(add_partial_sums)(dev, op->dgamma, partial, blocks.count, stride, op->cols, false);
-    ISA(add_partial_sums)(dev, op->dbeta, partial + n, blocks.count, stride, op->cols, false);
+    if (op->dbeta)
+        ISA(add_partial_sums)(dev, op->dbeta, partial + n, blocks.count, stride, op->cols, false);
 }

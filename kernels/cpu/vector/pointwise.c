@@ -8,11 +8,13 @@
                                                                                 first += CHUNK)
 
 /* Functions of one or two elements; constants where they are called, so that each call is compiled for its own. */
-enum flat { GELU_SLOPE, TANH, TANH_SLOPE, SUM, SAME };
+enum flat { GELU, GELU_SLOPE, TANH, TANH_SLOPE, SUM, SAME };
 
 INLINE vec flat_value(enum flat f, vec x, vec y)
 {
     switch (f) {
+    case GELU:
+        return vec_gelu(x);
     case GELU_SLOPE:
         return x * vec_gelu_derivative(y);
     case TANH:
@@ -35,10 +37,18 @@ INLINE void flat_chunk(enum flat f, enum dtype Z, void *z, enum dtype X, const v
 
     for (size_t i = first; i < end; i += LANES) {
         size_t part = vec_count(i, end);
-        vec b = f == TANH || f == SAME ? (vec){0} : typed_load_part(Y, y, i, part);
+        vec b = f == GELU || f == TANH || f == SAME ? (vec){0} : typed_load_part(Y, y, i, part);
 
         typed_store_part(Z, z, i, flat_value(f, typed_load_part(X, x, i, part), b), part);
     }
+}
+
+void ISA(gelu_forward)(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
+{
+    if (!device_ready(dev, dtype, "gelu_forward"))
+        return;
+    EACH_CHUNK(first, count)
+    WITH_DTYPE(dtype, T, flat_chunk(GELU, T, y, T, x, T, NULL, first, count));
 }
 
 void ISA(gelu_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *x, size_t count)

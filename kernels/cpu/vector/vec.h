@@ -230,6 +230,19 @@ static inline vec vec_gelu_derivative(vec x)
     return s + x * s * (e * s) * slope;
 }
 
+/* s = 1 / (1 + e^-x) and 1 - s, from e^-|x|: neither cancels, nor overflows. */
+struct sigmoid {
+    vec value, rest;
+};
+
+static inline struct sigmoid vec_sigmoid(vec x)
+{
+    vec e = vec_exp2((vec)((uvec)x | 0x80000000) * LOG2_E);
+    vec large = 1.0f / (1.0f + e), small = e * large;
+
+    return (struct sigmoid){vec_select(x < 0.0f, small, large), vec_select(x < 0.0f, large, small)};
+}
+
 /*
  * tanh(x) = (1 - e) / (1 + e), e = e^-2|x|, with the sign of x; near 0, where 1 - e cancels, x + x^3 P(x^2), with P
  * interpolated at Chebyshev's nodes (relative error 2e-8). A NaN stays one.

@@ -37,11 +37,13 @@ static inline __device__ float gelu_slope_of(float x)
  * same array, so a pack is read whole before it is written. One compiled kernel for each function of one or two packs:
  *   z = f(x) or z = f(x, y)
  */
-enum flat_function { GELU_SLOPE, TANH, TANH_SLOPE, SUM, SAME };
+enum flat_function { GELU, GELU_SLOPE, TANH, TANH_SLOPE, SUM, SAME };
 
 template <enum flat_function F> static inline __device__ float flat_value(float x, float y)
 {
-    if constexpr (F == GELU_SLOPE)
+    if constexpr (F == GELU)
+        return gelu_of(x);
+    else if constexpr (F == GELU_SLOPE)
         return x * gelu_slope_of(y);
     else if constexpr (F == TANH)
         return tanhf(x);
@@ -76,6 +78,12 @@ static void launch_flat(struct device *dev, void *z, const void *x, const void *
 {
     LAUNCH(dev, (flat<F, Z, X, Y>), flat_blocks(count), FLAT_THREADS, 0, static_cast<Z *>(z), static_cast<const X *>(x),
            static_cast<const Y *>(y), count);
+}
+
+void cuda_gelu_forward(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
+{
+    if (device_ready(dev, dtype, "gelu_forward") && count > 0)
+        WITH_TYPE(dtype, T, launch_flat<GELU, T, T, T>(dev, y, x, NULL, count));
 }
 
 void cuda_gelu_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *x, size_t count)
