@@ -217,6 +217,18 @@ bool job_reserves_variable(const char *name);
 void job_each_difference(const struct job *a, const struct job *b,
                          void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg), void *arg);
 
+/* The same of two models alone, whatever key or default a value is from. */
+void job_each_model_difference(const struct model_shape *a, const struct model_shape *b,
+                               void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg),
+                               void *arg);
+
+/*
+ * Writes the model group of a job file, "model = { layers = 12; ... };\n": the five sizes, and each key whose value is
+ * not the default of the model's kind. With rotary positions also max_positions: whoever changes seq_length keeps it.
+ */
+#define JOB_MODEL_SIZE 1024
+void job_model_text(char text[JOB_MODEL_SIZE], const struct model_shape *model);
+
 /* Visits the keys of a job that job_each_difference compares; with batch.steps if the learning rate depends on it. */
 void job_each_decisive(const struct job *job, void (*visit)(const char *path, const char *value, void *arg), void *arg);
 

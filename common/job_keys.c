@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/job.h"
@@ -417,6 +418,14 @@ static bool values_differ(const struct job *a, const struct job *b, const struct
     return memcmp(field_of(a, key), field_of(b, key), key->size) != 0;
 }
 
+/* The number that is read back is the same. */
+static void print_number(char *text, double number)
+{
+    snprintf(text, VALUE_SIZE, "%.9g", number);
+    if (strtod(text, NULL) != number)
+        snprintf(text, VALUE_SIZE, "%.17g", number);
+}
+
 /* In the job file's syntax. */
 static void print_value(char *text, const struct job *job, const struct job_key *key)
 {
@@ -429,7 +438,7 @@ static void print_value(char *text, const struct job *job, const struct job_key 
     else if (key->type == JOB_KEY_U64)
         snprintf(text, VALUE_SIZE, "%" PRIu64, *(const uint64_t *)field);
     else if (key->type == JOB_KEY_NUMBER)
-        snprintf(text, VALUE_SIZE, "%.9g", *(const double *)field);
+        print_number(text, *(const double *)field);
     else if (key->type == JOB_KEY_BOOL)
         snprintf(text, VALUE_SIZE, "%s", *(const bool *)field ? "true" : "false");
     else /* a string, or a choice: all enums are ints */
@@ -449,6 +458,39 @@ void job_each_difference(const struct job *a, const struct job *b,
         print_value(in_b, b, &job_keys[k]);
         visit(job_keys[k].path, in_a, in_b, arg);
     }
+}
+
+void job_each_model_difference(const struct model_shape *a, const struct model_shape *b,
+                               void (*visit)(const char *path, const char *in_a, const char *in_b, void *arg),
+                               void *arg)
+{
+    const struct job of_a = {.model = model_resolve(a), .kind = model_kind_of(a)};
+    const struct job of_b = {.model = model_resolve(b), .kind = model_kind_of(b)};
+
+    job_each_difference(&of_a, &of_b, visit, arg);
+}
+
+static void add_key(const char *path, const char *default_value, const char *value, void *arg)
+{
+    char *text = arg;
+    size_t used = strlen(text);
+
+    (void)default_value;
+    snprintf(text + used, JOB_MODEL_SIZE - used, " %s = %s;", strchr(path, '.') + 1, value);
+}
+
+void job_model_text(char text[JOB_MODEL_SIZE], const struct model_shape *m)
+{
+    struct model_shape plain = *m;
+    int kind = model_kind_of(m);
+
+    model_set_kind(&plain, kind);
+    plain.max_positions = m->positions == POSITIONS_ROTARY ? -1 : 0; /* which differs */
+    snprintf(text, JOB_MODEL_SIZE, "model = { %s%s%slayers = %d; hidden = %d; heads = %d; seq_length = %d; vocab = %d;",
+             kind ? "kind = \"" : "", kind ? model_kinds[kind] : "", kind ? "\"; " : "", m->layers, m->hidden, m->heads,
+             m->seq_length, m->vocab);
+    job_each_model_difference(&plain, m, add_key, text);
+    strcat(text, " };\n");
 }
 
 void job_each_decisive(const struct job *job, void (*visit)(const char *path, const char *value, void *arg), void *arg)

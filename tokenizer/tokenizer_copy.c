@@ -32,6 +32,7 @@ static const char *const patterns[] = {
     "chat_template.json",
     "chat_templates/*.jinja",
     "additional_chat_templates/*.jinja",
+    "generation_config.json", /* of the model: all ids that end a text */
 };
 static const char *const folders[] = {"", "chat_templates/", "additional_chat_templates/"};
 

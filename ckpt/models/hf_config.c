@@ -1,260 +1,386 @@
-/* hf_config.c - Hugging Face's config.json: what it must have for an import, and what an export has. */
-#include <math.h>
+/* hf_config.c - Hugging Face's config.json: the model that it describes, and one of an export. */
+#include <limits.h>
 #include <string.h>
 
 #include "ckpt/models/hf_internal.h"
 
+enum { LONGEST = 8192 }; /* tokens a sample of an imported model that could have more: a job chooses its own */
+
 /* ---- import ------------------------------------------------------------------------------------------------------ */
 
-/* Flags, and the value that each must have, which is also that of a missing key. */
-struct flag {
-    const char *key;
-    bool value;
-    const char *why;
-};
-
-/* A size: its key, a second name that counts more, and the value of a missing key (transformers' default). */
-struct size {
-    const char *key, *alias;
-    int absent;
-};
-
-enum { SIZE_HIDDEN, SIZE_LAYERS, SIZE_SEQ, SIZE_VOCAB, SIZE_HEADS, SIZES };
-
-/* What transformers' GPT2Config and MegatronBertConfig say, in the order of the first of model_kinds. */
-static const struct config_rules {
-    const char *model_type, *architecture;
-    const char *activation, *absent_activation;
-    const char *epsilon;
-    double absent_epsilon;
-    struct size sizes[SIZES];
-    const char *inner; /* the MLP's width; null is model_inner */
-    int absent_inner;  /* 0: null */
-    struct flag flags[6];
-} rules[] = {
-    {"gpt2",
-     "GPT2",
-     "activation_function",
-     "gelu_new",
-     "layer_norm_epsilon",
-     1e-5,
-     {[SIZE_HIDDEN] = {"n_embd", "hidden_size", 768},
-      [SIZE_LAYERS] = {"n_layer", "num_hidden_layers", 12},
-      [SIZE_SEQ] = {"n_positions", "max_position_embeddings", 1024},
-      [SIZE_VOCAB] = {"vocab_size", NULL, 50257},
-      [SIZE_HEADS] = {"n_head", "num_attention_heads", 12}},
-     "n_inner",
-     0,
-     {{"tie_word_embeddings", true, "a head of its own cannot be imported"},
-      {"scale_attn_weights", true, "another attention cannot be imported"},
-      {"scale_attn_by_inverse_layer_idx", false, "another attention cannot be imported"},
-      {"add_cross_attention", false, "another attention cannot be imported"}}},
-    {"megatron-bert",
-     "MegatronBert",
-     "hidden_act",
-     "gelu",
-     "layer_norm_eps",
-     1e-12,
-     {[SIZE_HIDDEN] = {"hidden_size", NULL, 1024},
-      [SIZE_LAYERS] = {"num_hidden_layers", NULL, 24},
-      [SIZE_SEQ] = {"max_position_embeddings", NULL, 512},
-      [SIZE_VOCAB] = {"vocab_size", NULL, 29056},
-      [SIZE_HEADS] = {"num_attention_heads", NULL, 16}},
-     "intermediate_size",
-     4096,
-     {{"tie_word_embeddings", true, "a head of its own cannot be imported"},
-      {"is_decoder", false, "another attention cannot be imported"},
-      {"add_cross_attention", false, "another attention cannot be imported"}}},
-};
-
-/* transformers tests a flag by Python's rule: null and 0 are false, any other number is true. */
-static bool has_truth(json_t *value, bool truth)
+/* transformers tests a boolean by Python's rule: null and 0 are false, any other number is true. -1 for anything else. */
+static int python_truth(json_t *value)
 {
     if (json_is_boolean(value) || json_is_null(value))
-        return json_is_true(value) == truth;
-    return json_is_number(value) && (json_number_value(value) != 0) == truth;
+        return json_is_true(value);
+    return json_is_number(value) ? json_number_value(value) != 0 : -1;
 }
 
-static int check_flags(json_t *config, const struct config_rules *rule, struct error *err)
+static int read_truth(json_t *config, const char *key, bool absent, bool *value, struct error *err)
 {
-    for (const struct flag *flag = rule->flags; flag->key; flag++) {
-        json_t *value = json_object_get(config, flag->key);
+    json_t *given = json_object_get(config, key);
 
-        if (value && !has_truth(value, flag->value))
-            return error_set(err, CODE_DATA, "%s must be %s: %s", flag->key, flag->value ? "true" : "false", flag->why);
+    if (given && python_truth(given) < 0)
+        return error_set(err, CODE_DATA, "%s must be true or false", key);
+    *value = given ? python_truth(given) == 1 : absent;
+    return 0;
+}
+
+static int check_fixed(json_t *config, const struct hf_class *class, struct error *err)
+{
+    for (const struct hf_fixed *fixed = class->fixed; fixed->key; fixed++) {
+        json_t *value = json_object_get(config, fixed->key);
+        const char *text = json_string_value(value);
+
+        if (value && (fixed->text ? !text || strcmp(text, fixed->text) != 0 : python_truth(value) != fixed->value))
+            return error_set(err, CODE_DATA, "%s must be %s: %s", fixed->key,
+                             fixed->text    ? fixed->text
+                             : fixed->value ? "true"
+                                            : "false",
+                             fixed->why);
     }
     return 0;
 }
 
-/* Names of the approximation of GELU by tanh, and how they are written. */
-static int check_activation(json_t *config, const struct config_rules *rule, struct error *err)
+static int check_activation(json_t *config, const struct hf_class *class, struct error *err)
 {
-    static const char *const tanh_gelu[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"};
-    json_t *value = json_object_get(config, rule->activation);
-    const char *name = !value ? rule->absent_activation : json_is_string(value) ? json_string_value(value) : "";
+    json_t *value = json_object_get(config, class->activation);
+    const char *name = !value ? class->absent : json_is_string(value) ? json_string_value(value) : "";
 
-    for (size_t i = 0; i < sizeof tanh_gelu / sizeof *tanh_gelu; i++)
-        if (strcmp(name, tanh_gelu[i]) == 0)
+    for (const char *const *synonym = class->synonyms; *synonym; synonym++)
+        if (strcmp(name, *synonym) == 0)
             return 0;
-    return error_set(err, CODE_DATA, "%s is %s\"%.40s\", must be \"gelu_new\": other activations cannot be imported",
-                     rule->activation, value ? "" : "missing, which means ", name);
+    return error_set(err, CODE_DATA, "%s is %s\"%.40s\", must be \"%s\": other activations cannot be imported",
+                     class->activation, value ? "" : "missing, which means ", name, class->written);
 }
 
-static int check_epsilon(json_t *config, const struct config_rules *rule, struct error *err)
-{
-    json_t *value = json_object_get(config, rule->epsilon);
-    double epsilon = value ? json_number_value(value) : rule->absent_epsilon;
-
-    if (value && !json_is_number(value))
-        return error_set(err, CODE_DATA, "%s must be a number", rule->epsilon);
-    if (fabs(epsilon - HF_EPSILON) > 1e-9)
-        return error_set(err, CODE_DATA, "%s is %s%g, must be %g", rule->epsilon, value ? "" : "missing, which means ",
-                         epsilon, HF_EPSILON);
-    return 0;
-}
-
-/* Keys that change the model and that no muster model has. */
+/* Keys that change the model and that no muster model has. A factor of 1 changes nothing. */
 static int check_strangers(json_t *config, struct error *err)
 {
     static const struct {
         const char *key, *why;
+        bool factor;
     } strangers[] = {
-        {"quantization_config", "quantized weights cannot be imported; save the model with plain ones"},
-        {"pruned_heads", "a model with pruned heads cannot be imported"},
-        {"auto_map", "a model with Python code of its own cannot be imported"},
+        {"quantization_config", "quantized weights cannot be imported; save the model with plain ones", false},
+        {"pruned_heads", "a model with pruned heads cannot be imported", false},
+        {"auto_map", "a model with Python code of its own cannot be imported", false},
+        {"partial_rotary_factor", "muster rotates whole heads", true},
+        {"attention_multiplier", "muster's attention divides by the root of the head size", false},
+        {"embedding_multiplier", "muster has no such factor", true},
+        {"residual_multiplier", "muster has no such factor", true},
+        {"logits_scaling", "muster has no such factor", true},
+        {"attn_logit_softcapping", "muster caps no scores", false},
+        {"final_logit_softcapping", "muster caps no logits", false},
     };
 
     for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
         json_t *value = json_object_get(config, strangers[i].key);
 
-        if (value && !json_is_null(value) && !(json_is_object(value) && json_object_size(value) == 0))
+        if (value && !json_is_null(value) && !(json_is_object(value) && json_object_size(value) == 0) &&
+            !(strangers[i].factor && json_is_number(value) && json_number_value(value) == 1))
             return error_set(err, CODE_DATA, "has %s: %s", strangers[i].key, strangers[i].why);
     }
     return 0;
 }
 
-/* By model_type; where that is missing, by the class that wrote the model; a config.json with neither is a GPT-2's. */
-static int find_kind(json_t *config, int *kind, struct error *err)
+/* Integers of at least 1 in a key or its other name. 1 if there is one. */
+static int read_size(json_t *config, const struct hf_key *key, int *value, struct error *err)
 {
-    json_t *type = json_object_get(config, "model_type");
-    json_t *class = json_array_get(json_object_get(config, "architectures"), 0);
-    const char *type_name = json_is_string(type) ? json_string_value(type) : "";
-    const char *class_name = json_is_string(class) ? json_string_value(class) : "";
+    const char *const names[] = {key->key, key->other};
+    const char *found = NULL;
 
-    for (*kind = 0; *kind < (int)(sizeof rules / sizeof *rules); ++*kind)
-        if (type ? strcmp(type_name, rules[*kind].model_type) == 0
-                 : !class || strncmp(class_name, rules[*kind].architecture, strlen(rules[*kind].architecture)) == 0)
-            return 0;
-    if (!type)
-        return error_set(err, CODE_DATA, "architectures has \"%.60s\", must be a GPT2 or MegatronBert class",
-                         class_name);
-    if (strcmp(type_name, "bert") == 0)
-        return error_set(err, CODE_DATA,
-                         "model_type is \"bert\", whose norms follow the residual sums; muster's BERT has its norms "
-                         "before attention and MLP: import a \"megatron-bert\" (MegatronBertForPreTraining)");
-    return error_set(err, CODE_DATA, "model_type is \"%.40s\", must be \"gpt2\" or \"megatron-bert\"", type_name);
-}
-
-int hf_config_check_type(json_t *config, struct model_shape *shape, struct error *err)
-{
-    json_t *positions = json_object_get(config, "position_embedding_type");
-    int kind;
-
-    if (find_kind(config, &kind, err) < 0 || check_strangers(config, err) < 0 ||
-        check_activation(config, &rules[kind], err) < 0 || check_epsilon(config, &rules[kind], err) < 0)
-        return -1;
-    model_set_kind(shape, kind);
-    if (shape->objective == OBJECTIVE_MASKED && positions &&
-        (!json_is_string(positions) || strcmp(json_string_value(positions), "absolute") != 0))
-        return error_set(err, CODE_DATA, "position_embedding_type must be \"absolute\"");
-    return check_flags(config, &rules[kind], err);
-}
-
-/* The value of a size in config.json; `absent` when neither of its keys is there. */
-static int read_size(json_t *config, const struct size *size, int absent, long long *value, struct error *err)
-{
-    const char *const keys[] = {size->key, size->alias};
-    bool found = false;
-
-    *value = absent;
     for (int i = 0; i < 2; i++) {
-        json_t *number = keys[i] ? json_object_get(config, keys[i]) : NULL;
+        json_t *number = names[i] ? json_object_get(config, names[i]) : NULL;
+        bool null = key->type != HF_SIZE && json_is_null(number);
 
         if (!number)
             continue;
-        if (!json_is_integer(number) || json_integer_value(number) < 1)
-            return error_set(err, CODE_DATA, "%s must be an integer of at least 1", keys[i]);
+        if (!null &&
+            (!json_is_integer(number) || json_integer_value(number) < 1 || json_integer_value(number) > INT_MAX))
+            return error_set(err, CODE_DATA, "%s must be an integer of at least 1", names[i]);
         if (found && json_integer_value(number) != *value)
-            return error_set(err, CODE_DATA, "%s is %lld, but %s is %lld", keys[0], *value, keys[1],
+            return error_set(err, CODE_DATA, "%s is %d, but %s is %lld", found, *value, names[i],
                              (long long)json_integer_value(number));
-        *value = json_integer_value(number);
-        found = true;
+        *value = (int)json_integer_value(number); /* null: 0 */
+        found = names[i];
     }
-    return found;
+    return found != NULL;
 }
 
-static int check_size(json_t *config, const struct size *size, int ours, struct error *err)
+/* `key` NULL: the object's own `name`. Numbers that are missing are left as they are. */
+static int read_number(json_t *object, const char *name, double *value, struct error *err)
 {
-    long long value;
-    int found = read_size(config, size, size->absent, &value, err);
+    json_t *number = json_object_get(object, name);
 
-    if (found < 0)
-        return -1;
-    if (value != ours)
-        return error_set(err, CODE_DATA, "%s is %s%lld, but the tensors make it %d", size->key,
-                         found ? "" : "missing, which means ", value, ours);
+    if (number && (!json_is_number(number) || json_number_value(number) <= 0))
+        return error_set(err, CODE_DATA, "%s must be a number of more than 0", name);
+    if (number)
+        *value = json_number_value(number);
     return 0;
 }
 
-int hf_config_check_sizes(json_t *config, const struct model_shape *shape, int given, int *heads, struct error *err)
+static int read_biases(json_t *config, const struct hf_key *key, enum model_biases *biases, struct error *err)
 {
-    const struct config_rules *rule = &rules[shape->objective == OBJECTIVE_MASKED];
-    const int ours[] = {[SIZE_HIDDEN] = shape->hidden,
-                        [SIZE_LAYERS] = shape->layers,
-                        [SIZE_SEQ] = shape->seq_length,
-                        [SIZE_VOCAB] = shape->vocab};
-    struct size inner = {rule->inner, NULL, rule->absent_inner ? rule->absent_inner : model_inner(shape)};
-    long long found;
+    bool first, second;
 
-    for (int i = 0; i < SIZE_HEADS; i++)
-        if (check_size(config, &rule->sizes[i], ours[i], err) < 0)
+    if (read_truth(config, key->key, false, &first, err) < 0 || read_truth(config, key->other, false, &second, err) < 0)
+        return -1;
+    if (first != second)
+        return error_set(err, CODE_DATA, "%s and %s differ: muster has biases of both, or of none", key->key,
+                         key->other);
+    *biases = first ? BIASES_ALL : BIASES_NONE;
+    return 0;
+}
+
+/* The layers that may have a window, by the list that v5 writes or else by max_window_layers. */
+static int count_windows(json_t *config, int layers, int *count, struct error *err)
+{
+    json_t *list = json_object_get(config, "layer_types"), *type;
+    int full = 28; /* of a missing max_window_layers */
+    size_t i;
+
+    *count = 0;
+    if (!json_is_array(list)) {
+        json_t *first = json_object_get(config, "max_window_layers");
+
+        if (first && (!json_is_integer(first) || json_integer_value(first) < 0))
+            return error_set(err, CODE_DATA, "max_window_layers must be an integer of at least 0");
+        full = first && json_integer_value(first) < layers ? (int)json_integer_value(first) : first ? layers : full;
+        *count = layers > full ? layers - full : 0;
+        return 0;
+    }
+    json_array_foreach(list, i, type)
+    {
+        const char *name = json_is_string(type) ? json_string_value(type) : "";
+
+        if (strcmp(name, "sliding_attention") == 0)
+            ++*count;
+        else if (strcmp(name, "full_attention") != 0)
+            return error_set(err, CODE_DATA, "layer_types has \"%.40s\", must be full_attention or sliding_attention",
+                             name);
+    }
+    return json_array_size(list) == (size_t)layers
+               ? 0
+               : error_set(err, CODE_DATA, "layer_types has %zu layers, there are %d", json_array_size(list), layers);
+}
+
+static int read_window(json_t *config, const struct hf_key *key, struct model_shape *shape, struct error *err)
+{
+    int count;
+    bool used;
+
+    if (read_truth(config, "use_sliding_window", false, &used, err) < 0 ||
+        read_size(config, key, &shape->window, err) < 0 || count_windows(config, shape->layers, &count, err) < 0)
+        return -1;
+    if (!used || count == 0)
+        shape->window = 0;
+    if (count > 0 && !shape->window && json_is_array(json_object_get(config, "layer_types")))
+        return error_set(err, CODE_DATA, "layer_types has sliding_attention, but there is no window");
+    if (shape->window && count < shape->layers)
+        return error_set(err, CODE_DATA,
+                         "%d of %d layers have a window (layer_types, max_window_layers): muster's have all the same",
+                         count, shape->layers);
+    return 0;
+}
+
+static int read_key(json_t *config, const struct hf_key *key, struct job *job, struct error *err)
+{
+    void *field = (char *)job + key->field;
+    bool tied;
+
+    switch (key->type) {
+    case HF_SIZE:
+    case HF_SIZE_0:
+        return read_size(config, key, field, err) < 0 ? -1 : 0;
+    case HF_NUMBER:
+        return read_number(config, key->key, field, err);
+    case HF_TIED:
+        if (read_truth(config, key->key, !*(bool *)field, &tied, err) < 0)
             return -1;
-    if (!json_is_null(json_object_get(config, rule->inner)) && check_size(config, &inner, model_inner(shape), err) < 0)
-        return -1;
-    if (read_size(config, &rule->sizes[SIZE_HEADS], given ? 0 : rule->sizes[SIZE_HEADS].absent, &found, err) < 0)
-        return -1;
-    if (found > shape->hidden || (found > 0 && shape->hidden % found != 0))
-        return error_set(err, CODE_DATA, "%s is %lld, must divide %s = %d", rule->sizes[SIZE_HEADS].key, found,
-                         rule->sizes[SIZE_HIDDEN].key, shape->hidden);
-    *heads = (int)found;
+        *(bool *)field = !tied;
+        return 0;
+    case HF_BIASES:
+        return read_biases(config, key, field, err);
+    case HF_WINDOW:
+        return read_window(config, key, &job->model, err);
+    case HF_WRITTEN:
+        break;
+    }
     return 0;
+}
+
+/* ---- rotary positions ---- */
+
+/* An object with rotary parameters, or NULL. transformers 5 has one for each type of layer where they differ. */
+static int find_rope(json_t *config, const char *key, json_t **rope, struct error *err)
+{
+    json_t *value;
+    const char *name;
+
+    *rope = json_object_get(config, key);
+    if (json_is_null(*rope))
+        *rope = NULL;
+    if (*rope && !json_is_object(*rope))
+        return error_set(err, CODE_DATA, "%s must be an object", key);
+    json_object_foreach(*rope, name, value)
+    {
+        if (json_is_object(value))
+            return error_set(err, CODE_DATA, "%s has \"%.40s\": layers that differ cannot be imported", key, name);
+    }
+    return *rope && check_strangers(*rope, err) < 0 ? error_prefix(err, "%s", key) : 0;
+}
+
+static int read_llama3(json_t *rope, struct model_shape *shape, struct error *err)
+{
+    const struct hf_key original = {"original_max_position_embeddings", NULL, HF_SIZE, 0};
+    int found = read_size(rope, &original, &shape->rope_original, err);
+
+    shape->rope_scaling = ROPE_SCALING_LLAMA3;
+    if (found < 0 || read_number(rope, "factor", &shape->rope_factor, err) < 0 ||
+        read_number(rope, "low_freq_factor", &shape->rope_low, err) < 0 ||
+        read_number(rope, "high_freq_factor", &shape->rope_high, err) < 0)
+        return -1;
+    if (!found || shape->rope_factor == 0 || shape->rope_low == 0 || shape->rope_high == 0)
+        return error_set(err, CODE_DATA,
+                         "rope_type llama3 needs factor, low_freq_factor, high_freq_factor and "
+                         "original_max_position_embeddings");
+    return 0;
+}
+
+static int read_rope_type(json_t *rope, struct model_shape *shape, struct error *err)
+{
+    static const struct {
+        const char *type, *has;
+    } others[] = {{"linear", "divides positions by a factor"},
+                  {"dynamic", "raises rope_theta with the length of the text"},
+                  {"yarn", "scales each wavelength by a ramp of its own, and attention too"},
+                  {"longrope", "has factors for each wavelength, and others for short texts"}};
+    json_t *type = json_object_get(rope, "rope_type");
+    const char *name;
+
+    if (!type)
+        type = json_object_get(rope, "type");
+    name = json_is_string(type) ? json_string_value(type) : !type || json_is_null(type) ? "default" : "";
+    if (strcmp(name, "default") == 0)
+        return 0;
+    if (strcmp(name, "llama3") == 0)
+        return read_llama3(rope, shape, err);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(name, others[i].type) == 0)
+            return error_set(err, CODE_DATA, "rope_type is \"%s\", which %s: must be default or llama3", name,
+                             others[i].has);
+    return error_set(err, CODE_DATA, "rope_type is \"%.40s\": must be default or llama3", name);
+}
+
+/*
+ * transformers 4 has rope_theta and rope_scaling, 5 has rope_parameters with rope_theta. 5 reads all; rope_scaling then
+ * replaces rope_parameters. 4 ignores rope_parameters. A file in which they have different thetas is refused.
+ */
+static int read_rope(json_t *config, struct model_shape *shape, struct error *err)
+{
+    json_t *scaling, *parameters, *rope;
+    double theta = 1e4;
+
+    if (find_rope(config, "rope_scaling", &scaling, err) < 0 ||
+        find_rope(config, "rope_parameters", &parameters, err) < 0)
+        return -1;
+    rope = scaling ? scaling : parameters;
+    if (read_number(config, "rope_theta", &theta, err) < 0 || read_number(rope, "rope_theta", &theta, err) < 0)
+        return -1;
+    shape->rope_theta = theta;
+    for (int i = 0; i < 2; i++) {
+        double other = theta;
+
+        if (read_number(i ? parameters : config, "rope_theta", &other, err) < 0)
+            return -1;
+        if (other != theta)
+            return error_set(err, CODE_DATA, "%s is %.9g, but %s makes it %.9g",
+                             i ? "rope_parameters' rope_theta" : "rope_theta", other,
+                             scaling ? "rope_scaling" : "rope_parameters", theta);
+    }
+    return read_rope_type(rope, shape, err);
+}
+
+/* With --heads, a config.json that has another number cannot be trusted, nor can the option. */
+static int check_heads(int found, int given, struct error *err)
+{
+    return given < 1 || found == given
+               ? 0
+               : error_set(err, CODE_USAGE, "has %d heads, --heads has %d; leave --heads out", found, given);
+}
+
+int hf_config_read(json_t *config, const struct hf_class *class, int heads, struct model_shape *shape,
+                   struct error *err)
+{
+    struct job job = {.model = class->shape};
+
+    if (check_strangers(config, err) < 0 || check_activation(config, class, err) < 0 ||
+        check_fixed(config, class, err) < 0)
+        return -1;
+    if (heads > 0)
+        job.model.heads = heads;
+    for (const struct hf_key *key = class->keys; key->key; key++)
+        if (read_key(config, key, &job, err) < 0)
+            return -1;
+    *shape = job.model;
+    if (check_heads(shape->heads, heads, err) < 0)
+        return -1;
+    if (shape->positions == POSITIONS_LEARNED)
+        return 0;
+    shape->seq_length = shape->max_positions < LONGEST ? shape->max_positions : LONGEST;
+    return read_rope(config, shape, err);
 }
 
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
-static json_t *make_gpt(const struct job *job)
+static void set_window(json_t *config, const struct model_shape *shape)
 {
-    const struct model_shape *shape = &job->model;
-    double hidden = job->dropout.hidden, attention = job->dropout.attention;
-
-    return json_pack("{s:[s], s:s, s:s, s:f, s:f, s:f, s:f, s:i, s:i, s:i, s:n, s:i, s:b}", "architectures",
-                     "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "layer_norm_epsilon",
-                     HF_EPSILON, "embd_pdrop", hidden, "resid_pdrop", hidden, "attn_pdrop", attention, "n_embd",
-                     shape->hidden, "n_head", shape->heads, "n_layer", shape->layers, "n_inner", "n_positions",
-                     shape->seq_length, "scale_attn_weights", 1);
+    json_object_set_new(config, "use_sliding_window", json_boolean(shape->window > 0));
+    json_object_set_new(config, "max_window_layers", json_integer(shape->window ? 0 : shape->layers));
 }
 
-static json_t *make_bert(const struct job *job)
+static void set_key(json_t *config, const struct hf_key *key, const struct job *job)
 {
-    const struct model_shape *shape = &job->model;
-    double hidden = job->dropout.hidden, attention = job->dropout.attention;
+    const void *field = (const char *)job + key->field;
+    int size = *(const int *)field;
+    json_t *value = NULL;
 
-    return json_pack("{s:[s], s:s, s:s, s:f, s:f, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:s}", "architectures",
-                     "MegatronBertForPreTraining", "model_type", "megatron-bert", "hidden_act", "gelu_new",
-                     "layer_norm_eps", HF_EPSILON, "hidden_dropout_prob", hidden, "attention_probs_dropout_prob",
-                     attention, "hidden_size", shape->hidden, "num_attention_heads", shape->heads, "num_hidden_layers",
-                     shape->layers, "intermediate_size", model_inner(shape), "max_position_embeddings",
-                     shape->seq_length, "type_vocab_size", 2, "position_embedding_type", "absolute");
+    switch (key->type) {
+    case HF_WINDOW:
+        set_window(config, &job->model);
+        /* fall through */
+    case HF_SIZE:
+    case HF_SIZE_0:
+        value = size ? json_integer(size) : json_null();
+        break;
+    case HF_NUMBER:
+    case HF_WRITTEN:
+        value = json_real(*(const double *)field);
+        break;
+    case HF_TIED:
+        value = json_boolean(!*(const bool *)field);
+        break;
+    case HF_BIASES:
+        value = json_boolean(size == BIASES_ALL);
+        json_object_set(config, key->other, value);
+        break;
+    }
+    json_object_set_new(config, key->key, value);
+}
+
+/* transformers 4 reads rope_theta and rope_scaling, 5 rope_parameters too, and later releases perhaps that alone. */
+static void set_rope(json_t *config, const struct model_shape *shape)
+{
+    bool scaled = shape->rope_scaling == ROPE_SCALING_LLAMA3;
+    json_t *rope = scaled ? json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", shape->rope_factor,
+                                      "low_freq_factor", shape->rope_low, "high_freq_factor", shape->rope_high,
+                                      "original_max_position_embeddings", shape->rope_original)
+                          : json_pack("{s:s}", "rope_type", "default");
+
+    json_object_set_new(config, "rope_theta", json_real(shape->rope_theta));
+    json_object_set_new(config, "rope_scaling", scaled ? json_copy(rope) : json_null());
+    json_object_set_new(rope, "rope_theta", json_real(shape->rope_theta));
+    json_object_set_new(config, "rope_parameters", rope);
 }
 
 static json_t *json_id(int64_t id)
@@ -262,16 +388,24 @@ static json_t *json_id(int64_t id)
     return id < 0 ? json_null() : json_integer(id);
 }
 
-json_t *hf_config_make(const struct job *job, const struct hf_ids *ids, enum dtype dtype)
+json_t *hf_config_make(const struct hf_class *class, const struct job *job, const struct hf_ids *ids, enum dtype dtype)
 {
-    json_t *config = (job->model.objective == OBJECTIVE_MASKED ? make_bert : make_gpt)(job);
+    json_t *config = json_pack("{s:[s], s:s, s:s}", "architectures", class->name, "model_type", class->model_type,
+                               class->activation, class->written);
+    struct job all = *job;
 
     if (!config)
         return NULL;
+    all.model = model_resolve(&job->model);
+    for (const struct hf_key *key = class->keys; key->key; key++)
+        set_key(config, key, &all);
+    for (const struct hf_fixed *fixed = class->fixed; fixed->key; fixed++)
+        json_object_set_new(config, fixed->key, fixed->text ? json_string(fixed->text) : json_boolean(fixed->value));
+    if (all.model.positions == POSITIONS_ROTARY)
+        set_rope(config, &all.model);
     json_object_set_new(config, "initializer_range", json_real(job->init_std));
-    json_object_set_new(config, "tie_word_embeddings", json_true());
     json_object_set_new(config, "torch_dtype", json_string(hf_dtypes[dtype].torch));
-    json_object_set_new(config, "vocab_size", json_integer(job->model.vocab));
+    json_object_set_new(config, "dtype", json_string(hf_dtypes[dtype].torch));
     /* Ids are given even if there are none: a missing key would have GPT-2's, or 0, of which there may be no token. */
     json_object_set_new(config, "bos_token_id", json_id(ids->begin));
     json_object_set_new(config, "eos_token_id", json_id(ids->end));

@@ -25,11 +25,11 @@ struct export_run {
 struct exporting {
     struct ckpt *ckpt;
     const struct hf_export *how;
+    const struct hf_class *class;
     struct directory directory;
     struct hf_layout *layout;
     struct hf_tokenizer tokenizer; /* if there is one */
-    bool gpt;
-    size_t *first; /* [files + 1] file f has tensors first[f] to first[f + 1] - 1 */
+    size_t *first;                 /* [files + 1] file f has tensors first[f] to first[f + 1] - 1 */
     int files;
     struct workers_progress progress; /* bytes */
     struct export_run *runs;          /* scratch of put_data: [tensors] */
@@ -41,7 +41,7 @@ struct exporting {
 static int allocate_buffers(struct exporting *e, const struct model_shape *shape, struct error *err)
 {
     e->weight_map = json_object();
-    if (!(e->layout = hf_layout_create(shape, err)) ||
+    if (!(e->layout = hf_layout_create(e->class, shape, err)) ||
         !(e->first = error_calloc(e->layout->count + 1, sizeof *e->first, err)) ||
         !(e->runs = error_calloc(e->layout->count, sizeof *e->runs, err)) ||
         !(e->pieces = error_calloc(e->layout->count, sizeof *e->pieces, err)) ||
@@ -76,7 +76,7 @@ static int make_header(const struct exporting *e, int file, const char *name, vo
     static const char *const metadata[] = {"format", "pt", NULL};
     size_t count = e->first[file + 1] - e->first[file];
     struct safetensors_entry *entries = error_calloc(count, sizeof *entries, err);
-    const char *prefix = e->gpt ? HF_PREFIX : "";
+    const char *prefix = e->class->prefixed ? HF_PREFIX : "";
     char(*names)[HF_NAME_SIZE + sizeof HF_PREFIX] = error_calloc(count, sizeof *names, err);
     int result = -1;
 
@@ -232,22 +232,62 @@ static int open_empty(struct directory *directory, const char *dir, struct error
     return empty ? 0 : error_set(err, CODE_USAGE, "%s: is not empty; name another directory, or empty it", dir);
 }
 
+/* An id of the vocabulary, a list of such, or null. */
+static bool has_ids(json_t *value, int vocab)
+{
+    size_t i;
+    json_t *id;
+
+    json_array_foreach(value, i, id)
+    {
+        if (!json_is_integer(id) || !has_ids(id, vocab))
+            return false;
+    }
+    return json_is_integer(value) ? json_integer_value(value) >= 0 && json_integer_value(value) < vocab
+                                  : !value || json_is_null(value) || json_is_array(value);
+}
+
+/* Takes over the ids of the generation_config.json that came with the tokenizer, of which several may end a text. 0 if
+ * there is none, or if it is of another vocabulary. */
+static int take_generation(struct exporting *e, json_t *config, int vocab, struct error *err)
+{
+    static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    bool there, fits = true;
+    json_t *generation = hf_json(&e->directory, HF_GENERATION, &there, err);
+
+    for (int i = 0; generation && i < 3; i++)
+        fits = fits && has_ids(json_object_get(generation, keys[i]), vocab);
+    for (int i = 0; generation && fits && i < 3; i++)
+        if (json_object_get(generation, keys[i]))
+            json_object_set(config, keys[i], json_object_get(generation, keys[i]));
+    json_decref(generation);
+    return there && !generation ? -1 : there && fits;
+}
+
 /* The tokenizer, and the files that have the ids of its special tokens. */
 static int write_descriptions(struct exporting *e, const struct job *job, struct error *err)
 {
-    int64_t end = e->gpt && job->model.vocab > 50256 ? 50256 : -1; /* of GPT-2's tokenizer */
-    struct hf_ids ids = {.begin = end, .end = end, .pad = e->gpt ? -1 : job->data.pad};
+    bool causal = job->model.objective == OBJECTIVE_CAUSAL;
+    int64_t end = job->model.vocab > e->class->end ? e->class->end : -1;
+    struct hf_ids ids = {.begin = end, .end = end, .pad = causal ? -1 : job->data.pad};
+    json_t *config;
+    int taken;
 
     if (e->how->tokenizer) {
         ids = e->tokenizer.ids;
         if (hf_tokenizer_write(&e->tokenizer, &e->directory, err) < 0)
             return -1;
     }
-    if (ids.begin < 0 && e->gpt)
+    if (ids.begin < 0 && causal)
         ids.begin = ids.end; /* what begins after the end of a document is a document */
-    if (e->gpt && json_write_file(&e->directory, HF_GENERATION, hf_generation_make(&ids), JSON_STYLE, err) < 0)
+    config = hf_config_make(e->class, job, &ids, e->how->dtype);
+    taken = take_generation(e, config, job->model.vocab, err);
+    if (taken < 0 || (!taken && causal &&
+                      json_write_file(&e->directory, HF_GENERATION, hf_generation_make(&ids), JSON_STYLE, err) < 0)) {
+        json_decref(config);
         return -1;
-    return json_write_file(&e->directory, HF_CONFIG, hf_config_make(job, &ids, e->how->dtype), JSON_STYLE, err);
+    }
+    return json_write_file(&e->directory, HF_CONFIG, config, JSON_STYLE, err);
 }
 
 /* config.json is written last: without it, the folder is not a model. */
@@ -280,11 +320,10 @@ int hf_export(struct ckpt *ckpt, const char *dir, const struct hf_export *how, s
 
     if (units_read_job(ckpt, &job, err) < 0)
         return -1;
-    if ((!how->tokenizer || hf_tokenizer_open(&e.tokenizer, how->tokenizer, &job.model, err) == 0) &&
-        open_empty(&e.directory, dir, err) == 0) {
-        e.gpt = job.model.objective == OBJECTIVE_CAUSAL;
+    e.class = hf_class_for(&job.model, err);
+    if (e.class && (!how->tokenizer || hf_tokenizer_open(&e.tokenizer, how->tokenizer, &job.model, err) == 0) &&
+        open_empty(&e.directory, dir, err) == 0)
         result = write_all(&e, &job, err);
-    }
     hf_tokenizer_close(&e.tokenizer);
     hf_layout_destroy(e.layout);
     directory_close(&e.directory);

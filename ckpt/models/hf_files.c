@@ -56,7 +56,7 @@ static int add_tensor(struct hf_files *files, int file, const struct safetensors
     if (hf_is_buffer(name))
         return 0;
     if (strlen(name) >= sizeof place.name)
-        return error_set(err, CODE_DATA, "tensor \"%.100s...\" is not one of a GPT or BERT", entry->name);
+        return error_set(err, CODE_DATA, "tensor \"%.100s...\" is not one of any model here", entry->name);
     if (!parse_dtype(entry->dtype, &place.dtype))
         return error_set(err, CODE_DATA, "tensor \"%.100s\" is %s; must be F32, F16 or BF16", entry->name,
                          entry->dtype);

@@ -14,8 +14,65 @@
 #define HF_GENERATION "generation_config.json"
 #define HF_MODEL      "model.safetensors"
 #define HF_INDEX      "model.safetensors.index.json"
-#define HF_EPSILON    1e-5 /* of our norms */
 #define HF_NAME_SIZE  96
+
+/* ---- classes: hf_classes.c --------------------------------------------------------------------------------------- */
+
+/* What a key of config.json holds. */
+enum hf_key_type {
+    HF_SIZE,    /* an integer of at least 1 */
+    HF_SIZE_0,  /* the same, or null, which is 0: it follows from other fields, or there is none */
+    HF_NUMBER,  /* a number of more than 0 */
+    HF_TIED,    /* a boolean: not `untied` */
+    HF_BIASES,  /* two booleans, which must be alike: all products have biases, or none has */
+    HF_WINDOW,  /* Qwen's window, which layers may have or not: all must be alike */
+    HF_WRITTEN, /* a number of the training: exports have it, imports do not read it */
+};
+
+struct hf_key {
+    const char *key, *other; /* NULL, or another name of the same; of HF_BIASES: the second boolean */
+    enum hf_key_type type;
+    size_t field; /* of struct job */
+};
+
+/* A key that has one value in every model of the class, or is missing: a boolean, or a text. */
+struct hf_fixed {
+    const char *key;
+    bool value;
+    const char *text, *why;
+};
+
+/*
+ * What its files have twice: `name` has the values of `of`. transformers ties them, or not, by config.json; a muster
+ * model has them once. The list is ended by an entry without a name.
+ */
+struct hf_twin {
+    const char *name, *of;
+};
+
+/* One of transformers' classes. Lists of keys are ended by an entry without a key. */
+struct hf_class {
+    const char *model_type, *name;
+    const char *family;           /* what the names of its model's classes begin with */
+    struct model_shape shape;     /* of a config.json without these keys; other fields are the class's own */
+    bool whole_heads;             /* refuses a hidden size that is no multiple of heads, whatever the head size */
+    const char *activation;       /* the key */
+    const char *absent, *written; /* its values: of a missing key, and of an export */
+    const char *synonyms[5];      /* of the same activation */
+    struct hf_key keys[16];
+    struct hf_fixed fixed[6];
+
+    bool prefixed; /* its names may have HF_PREFIX */
+    bool bert;     /* names, transposed products, and Q, K and V apart; else names and shapes are ours */
+    struct hf_twin twins[3];
+    int64_t end; /* id of the end of a document in the tokenizer that its models usually have; -1: none is usual */
+};
+
+/* The class of a config.json. CODE_DATA names the model_type if muster has no such model. */
+const struct hf_class *hf_class_find(json_t *config, struct error *err);
+
+/* The class whose models have these fields. CODE_CONFIG if there is none. */
+const struct hf_class *hf_class_for(const struct model_shape *shape, struct error *err);
 
 /* ---- names: hf_names.c ------------------------------------------------------------------------------------------- */
 
@@ -41,7 +98,7 @@ struct hf_layout {
 };
 
 /* NULL when out of memory. `destroy` does nothing for NULL. */
-struct hf_layout *hf_layout_create(const struct model_shape *shape, struct error *err);
+struct hf_layout *hf_layout_create(const struct hf_class *class, const struct model_shape *shape, struct error *err);
 void hf_layout_destroy(struct hf_layout *layout);
 
 uint64_t hf_tensor_elements(const struct hf_tensor *tensor);
@@ -56,49 +113,26 @@ void hf_name_nonfinite(struct hf_nonfinite *nonfinite, const struct hf_tensor *t
 struct ckpt_piece hf_piece(const struct hf_layout *layout, const struct hf_tensor *tensor, uint64_t first,
                            uint64_t count);
 
-/*
- * A class of theirs. What its files have twice: `name` has the values of `of`. transformers ties them, or not, by
- * config.json; a muster model has them once. The list is ended by an entry without a name.
- */
-struct hf_family {
-    const char *class;
-    bool prefixed;                  /* its names may have HF_PREFIX */
-    const char *tokens, *positions; /* the two embeddings */
-    const char *block, *norm;       /* what precedes a layer's number in names, and what follows it in one of them */
-    struct hf_twin {
-        const char *name, *of;
-    } twins[3];
-};
-
-const struct hf_family *hf_family_of(const struct model_shape *shape);
-
-/* Buffers, no weights: the causal mask, position numbers. */
+/* Buffers, no weights: the causal mask, position numbers, inverse frequencies of rotations. */
 bool hf_is_buffer(const char *name);
-
-/*
- * Set the number of heads, which no tensor's shape shows: `found` in HF_CONFIG or `given` by the caller; 0 is unknown.
- * If the two differ, neither can be trusted: CODE_USAGE.
- */
-int hf_heads(struct model_shape *shape, const char *path, int found, int given, struct error *err);
 
 /* ---- config.json: hf_config.c ------------------------------------------------------------------------------------ */
 
 /*
- * Check that config.json describes muster's computations: the type of model, whose fields are set in *shape, and every
- * key that changes them. A key that is absent has the value that transformers gives it.
+ * The model of a config.json of that class. A key that is absent has the value that transformers gives it. With `heads`
+ * above 0 a missing number of heads is that, and another one CODE_USAGE. CODE_DATA for what a muster model is not: every
+ * key that changes the computations is looked at.
  */
-int hf_config_check_type(json_t *config, struct model_shape *shape, struct error *err);
-
-/* Check that config.json has the tensors' sizes. *heads is that of config.json; 0 if it has none and `given` is set. */
-int hf_config_check_sizes(json_t *config, const struct model_shape *shape, int given, int *heads, struct error *err);
+int hf_config_read(json_t *config, const struct hf_class *class, int heads, struct model_shape *shape,
+                   struct error *err);
 
 /* Ids of special tokens; -1 is none. */
 struct hf_ids {
     int64_t begin, end, pad;
 };
 
-/* A new config.json of a job's model, and a new generation_config.json of a GPT. */
-json_t *hf_config_make(const struct job *job, const struct hf_ids *ids, enum dtype dtype);
+/* A new config.json of a job's model, and a new generation_config.json. */
+json_t *hf_config_make(const struct hf_class *class, const struct job *job, const struct hf_ids *ids, enum dtype dtype);
 json_t *hf_generation_make(const struct hf_ids *ids);
 
 /* ---- files: hf_files.c ------------------------------------------------------------------------------------------- */

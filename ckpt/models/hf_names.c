@@ -60,13 +60,13 @@ static int name_bert(const struct model_tensor *row, int layer, const struct ckp
     return count;
 }
 
-/* ---- GPT2LMHeadModel --------------------------------------------------------------------------------------------- */
+/* ---- the others -------------------------------------------------------------------------------------------------- */
 
-static int name_gpt(const struct model_tensor *row, int layer, const struct ckpt_tensor *ours, struct hf_tensor *theirs)
+/* A GPT-2's Q, K and V are on an axis of their own: [d, 3, d] and [3, d]. */
+static int name_same(const struct model_tensor *row, const struct ckpt_tensor *ours, struct hf_tensor *theirs)
 {
-    bool apart = row->part == PART_QKV; /* Q, K and V are on an axis of their own: [d, 3, d] and [3, d] */
+    bool apart = row->part == PART_QKV && !row->out_in;
 
-    (void)layer;
     theirs->part = -1;
     theirs->ndim = ours->ndim - apart;
     theirs->shape[0] = ours->shape[0];
@@ -77,16 +77,16 @@ static int name_gpt(const struct model_tensor *row, int layer, const struct ckpt
     return 1;
 }
 
-/* ---- both -------------------------------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 /* The whole model's units have its tensors in order. */
-static void add_tensor(struct hf_layout *layout, const struct model_shape *shape, int unit, const struct unit_tensor *t)
+static void add_tensor(struct hf_layout *layout, const struct hf_class *class, int unit, const struct unit_tensor *t)
 {
     const struct units *units = layout->units;
-    int layer = unit < UNIT_BLOCK0 || unit == units_head(units) ? -1 : unit - UNIT_BLOCK0;
+    const struct ckpt_tensor *ours = &units->tensors[t->index];
     struct hf_tensor *theirs = layout->tensors + layout->count;
-    int count = (shape->objective == OBJECTIVE_MASKED ? name_bert : name_gpt)(&t->row, layer, &units->tensors[t->index],
-                                                                              theirs);
+    int layer = unit < UNIT_BLOCK0 || unit == units_head(units) ? -1 : unit - UNIT_BLOCK0;
+    int count = class->bert ? name_bert(&t->row, layer, ours, theirs) : name_same(&t->row, ours, theirs);
 
     for (int i = 0; i < count; i++)
         theirs[i].ours = t->index;
@@ -94,7 +94,7 @@ static void add_tensor(struct hf_layout *layout, const struct model_shape *shape
     layout->start[t->index + 1] = layout->count;
 }
 
-struct hf_layout *hf_layout_create(const struct model_shape *shape, struct error *err)
+struct hf_layout *hf_layout_create(const struct hf_class *class, const struct model_shape *shape, struct error *err)
 {
     struct hf_layout *layout = error_calloc(1, sizeof *layout, err);
 
@@ -106,7 +106,7 @@ struct hf_layout *hf_layout_create(const struct model_shape *shape, struct error
     }
     for (int u = 0; u < layout->units->nunits; u++)
         for (int i = 0; i < layout->units->units[u].ntensors; i++)
-            add_tensor(layout, shape, u, &layout->units->units[u].tensors[i]);
+            add_tensor(layout, class, u, &layout->units->units[u].tensors[i]);
     return layout;
 }
 
@@ -155,49 +155,16 @@ void hf_name_nonfinite(struct hf_nonfinite *nonfinite, const struct hf_tensor *t
     snprintf(nonfinite->first, sizeof nonfinite->first, "%s[%s] is %f", tensor->name, place, (double)value);
 }
 
-const struct hf_family *hf_family_of(const struct model_shape *shape)
-{
-    static const struct hf_family gpt = {.class = "GPT2LMHeadModel",
-                                         .prefixed = true,
-                                         .tokens = "wte.weight",
-                                         .positions = "wpe.weight",
-                                         .block = "h.",
-                                         .norm = ".ln_1.weight",
-                                         .twins = {{"lm_head.weight", "wte.weight"}}};
-    static const struct hf_family bert = {
-        .class = "MegatronBertForPreTraining",
-        .tokens = "bert.embeddings.word_embeddings.weight",
-        .positions = "bert.embeddings.position_embeddings.weight",
-        .block = "bert.encoder.layer.",
-        .norm = ".ln.weight",
-        .twins = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-                  {"cls.predictions.decoder.bias", "cls.predictions.bias"}}};
-
-    return shape->objective == OBJECTIVE_MASKED ? &bert : &gpt;
-}
-
 bool hf_is_buffer(const char *name)
 {
+    static const char *const ends[] = {"attn.bias", "attn.masked_bias", "self_attn.rotary_emb.inv_freq"};
     int layer, end = 0;
 
     if (strcmp(name, "bert.embeddings.position_ids") == 0)
         return true;
-    return sscanf(name, "h.%9d.attn.%n", &layer, &end) == 1 && end > 0 &&
-           (strcmp(name + end, "bias") == 0 || strcmp(name + end, "masked_bias") == 0);
-}
-
-int hf_heads(struct model_shape *shape, const char *path, int found, int given, struct error *err)
-{
-    shape->heads = found > 0 ? found : given;
-    if (found > 0 && given > 0 && found != given)
-        return error_set(err, CODE_USAGE, "%s: its " HF_CONFIG " has %d heads, --heads has %d; leave --heads out", path,
-                         found, given);
-    if (shape->heads < 1)
-        return error_set(err, CODE_USAGE,
-                         "%s: missing --heads N, N dividing %d: its number of heads is in no " HF_CONFIG, path,
-                         shape->hidden);
-    if (shape->hidden % shape->heads != 0)
-        return error_set(err, found > 0 ? CODE_DATA : CODE_USAGE, "%s: %d heads do not divide its width of %d", path,
-                         shape->heads, shape->hidden);
-    return 0;
+    if ((sscanf(name, "h.%9d.%n", &layer, &end) == 1 || sscanf(name, "model.layers.%9d.%n", &layer, &end) == 1) && end)
+        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+            if (strcmp(name + end, ends[i]) == 0)
+                return true;
+    return false;
 }

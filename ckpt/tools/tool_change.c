@@ -164,35 +164,45 @@ static int choose_tokenizer(char path[static 4096], char **paths, const char *fo
     return same ? 0 : error_set(err, CODE_USAGE, "%s is another tokenizer: move it, or name another directory", folder);
 }
 
+/* Says what was imported, and copies the tokenizer if there is one. */
+static int finish_import(char **paths, const char *tokenizer, const char *folder, const struct error *none,
+                         const struct hf_model *model, struct error *err)
+{
+    char path[4096], text[JOB_MODEL_SIZE];
+
+    ckpt_step_path(path, sizeof path, paths[1], 0);
+    if (*tokenizer && tokenizer_save(tokenizer, folder, err) < 0)
+        return error_prefix(err, "%s was imported, but its tokenizer was not", path);
+    fprintf(stderr, "%s: imported from %s. To train from it, set checkpoint.load = \"%s\" and:\n", path, paths[0],
+            paths[1]);
+    if (!*tokenizer)
+        fprintf(stderr, "muster-ckpt: %s; imported without a tokenizer\n", none->text);
+    warn_of_nonfinite(paths[0], hf_model_nonfinite(model));
+    job_model_text(text, hf_model_shape(model));
+    fputs(text, stdout);
+    return CODE_OK;
+}
+
 int tool_import(char **paths, const struct options *options, struct error *err)
 {
     struct bar bar = bar_begin(options->quiet);
     struct rewrite_to to = {.mesh = {1, 1, 1}, .progress = bar_draw, .arg = &bar};
-    struct hf_nonfinite nonfinite;
-    struct model_shape shape;
-    char path[4096], text[256], tokenizer[4096], folder[4096 + 16];
+    struct hf_model *model;
+    char tokenizer[4096], folder[4096 + 16];
     struct error none;
     int result;
 
     snprintf(folder, sizeof folder, "%s/tokenizer", paths[1]);
     if (check_format("import", options, err) < 0 || parse_mesh(options->to, &to, err) < 0 ||
-        choose_tokenizer(tokenizer, paths, folder, options, &none, err) < 0)
+        choose_tokenizer(tokenizer, paths, folder, options, &none, err) < 0 ||
+        !(model = hf_model_open(paths[0], options->heads, err)))
         return -1;
-    result = hf_import(paths[0], paths[1], &to, options->heads, &shape, &nonfinite, err);
+    result = hf_import(model, paths[1], &to, err);
     bar_erase(&bar);
-    if (result < 0)
-        return -1;
-    ckpt_step_path(path, sizeof path, paths[1], 0);
-    if (*tokenizer && tokenizer_save(tokenizer, folder, err) < 0)
-        return error_prefix(err, "%s was imported, but its tokenizer was not", path);
-    hf_model_text(text, sizeof text, &shape);
-    fprintf(stderr, "%s: imported from %s. To train from it, set checkpoint.load = \"%s\" and:\n", path, paths[0],
-            paths[1]);
-    if (!*tokenizer)
-        fprintf(stderr, "muster-ckpt: %s; imported without a tokenizer\n", none.text);
-    warn_of_nonfinite(paths[0], &nonfinite);
-    fputs(text, stdout);
-    return CODE_OK;
+    if (result == 0)
+        result = finish_import(paths, tokenizer, folder, &none, model, err);
+    hf_model_close(model);
+    return result;
 }
 
 /* ---- prune and rm ------------------------------------------------------------------------------------------------ */

@@ -13,18 +13,41 @@ const char *const model_bias_names[] = {"all", "qkv", "none", NULL};
 
 enum { GPT, BERT, LLAMA };
 
-#define BERT_FIELDS .token_types = 2, .bidirectional = true, .objective = OBJECTIVE_MASKED
-#define LLAMA_FIELDS                                                                                                   \
-    .norm = NORM_RMS, .activation = ACTIVATION_SWIGLU, .positions = POSITIONS_ROTARY, .layout = LAYOUT_LLAMA
+static const struct model_shape kinds[] = {
+    [GPT] = {0}, [BERT] = {BERT_FIELDS}, [LLAMA] = {LLAMA_FIELDS, .biases = BIASES_NONE}};
 
 void model_set_kind(struct model_shape *shape, int kind)
 {
     const struct model_shape sizes = *shape;
-    static const struct model_shape kinds[] = {
-        [GPT] = {0}, [BERT] = {BERT_FIELDS}, [LLAMA] = {LLAMA_FIELDS, .biases = BIASES_NONE}};
 
     *shape = kinds[kind];
     memcpy(shape, &sizes, offsetof(struct model_shape, kv_heads)); /* those before it */
+}
+
+int model_kind_of(const struct model_shape *m)
+{
+    int kind = LLAMA;
+
+    while (kind > GPT && (kinds[kind].layout != m->layout || kinds[kind].objective != m->objective))
+        kind--;
+    return kind;
+}
+
+struct model_shape model_resolve(const struct model_shape *m)
+{
+    bool learned = m->positions == POSITIONS_LEARNED;
+    struct model_shape all = *m;
+
+    all.kv_heads = model_kv_heads(m);
+    all.head_size = model_head_size(m);
+    all.inner = model_inner(m);
+    all.max_positions = learned ? m->seq_length : model_max_positions(m);
+    all.norm_eps = model_norm_eps(m);
+    all.rope_theta = learned ? 0 : m->rope_theta > 0 ? m->rope_theta : 1e4;
+    all.rope_scaling = learned ? ROPE_SCALING_NONE : m->rope_scaling;
+    if (all.rope_scaling == ROPE_SCALING_NONE)
+        all.rope_factor = all.rope_low = all.rope_high = all.rope_original = 0;
+    return all;
 }
 
 /* ---- presets: published sizes ------------------------------------------------------------------------------------ */

@@ -63,6 +63,11 @@ struct model_shape {
     enum objective objective;
 };
 
+/* What makes a kind, in initializers. A GPT-2 has zeros. */
+#define BERT_FIELDS .token_types = 2, .bidirectional = true, .objective = OBJECTIVE_MASKED
+#define LLAMA_FIELDS                                                                                                   \
+    .norm = NORM_RMS, .activation = ACTIVATION_SWIGLU, .positions = POSITIONS_ROTARY, .layout = LAYOUT_LLAMA
+
 static inline int model_head_size(const struct model_shape *m)
 {
     return m->head_size ? m->head_size : m->heads ? m->hidden / m->heads : 0;
@@ -137,6 +142,12 @@ extern const char *const model_kinds[],
 
 /* Sets all but the first five fields to those of kind number `kind`. */
 void model_set_kind(struct model_shape *shape, int kind);
+
+/* The number of the kind that has this model's layout, token types, direction and objective: fields without a key. */
+int model_kind_of(const struct model_shape *shape);
+
+/* The same model with its zeros replaced by what they mean, and without the fields that it does not use. */
+struct model_shape model_resolve(const struct model_shape *shape);
 
 /* A named preset, and the number of its kind; -1 with CODE_CONFIG and the list of names if there is no such preset. */
 int model_preset(struct model_shape *shape, int *kind, const char *name, struct error *err);

@@ -5,6 +5,5 @@
 #include "common/model/model_tensors.h"
 
 #define MODEL_SIZES(l, d, h, s, v) .layers = (l), .hidden = (d), .heads = (h), .seq_length = (s), .vocab = (v)
-#define BERT_FIELDS                .token_types = 2, .bidirectional = true, .objective = OBJECTIVE_MASKED
 
 #endif

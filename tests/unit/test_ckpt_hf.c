@@ -14,20 +14,39 @@
 static const struct model_shape gpt = {.layers = 2, .hidden = 24, .heads = 4, .seq_length = 16, .vocab = 131};
 static const struct model_shape bert = {
     .layers = 2, .hidden = 24, .heads = 4, .seq_length = 16, .vocab = 131, BERT_FIELDS};
+static const struct model_shape llama = {MODEL_SIZES(2, 24, 4, 16, 131),
+                                         LLAMA_FIELDS,
+                                         .biases = BIASES_NONE,
+                                         .kv_heads = 2,
+                                         .head_size = 8,
+                                         .inner = 40,
+                                         .max_positions = 16,
+                                         .norm_eps = 1e-6,
+                                         .qk_norm = true};
+static const struct model_shape untied_llama = {MODEL_SIZES(2, 24, 4, 16, 131), LLAMA_FIELDS, .biases = BIASES_ALL,
+                                                .max_positions = 16, .untied = true};
 static const struct rewrite_to alone = {.mesh = {1, 1, 1}};
 
-static char dir[256], checkpoint[600], bert_checkpoint[600];
+/* Each with its checkpoint. */
+static struct {
+    const struct model_shape *shape;
+    struct mesh mesh;
+    char path[600];
+} models[] = {{&gpt, {3, 2, 2}, ""}, {&bert, {2, 2, 1}, ""}, {&llama, {3, 2, 2}, ""}, {&untied_llama, {2, 1, 2}, ""}};
+
+static char dir[256], *checkpoint = models[0].path;
 static struct hf_nonfinite nonfinite;
 
 static int make(void **state)
 {
-    char path[512];
-
     scratch_create(dir, scratch_fast());
-    model_write(&gpt, &(struct mesh){3, 2, 2}, 1, join(path, dir, "from"));
-    ckpt_step_path(checkpoint, sizeof checkpoint, path, 5);
-    model_write(&bert, &(struct mesh){2, 2, 1}, 1, join(path, dir, "bert"));
-    ckpt_step_path(bert_checkpoint, sizeof bert_checkpoint, path, 5);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char name[16], path[512];
+
+        snprintf(name, sizeof name, "from%zu", i);
+        model_write(models[i].shape, &models[i].mesh, 1, join(path, dir, name));
+        ckpt_step_path(models[i].path, sizeof models[i].path, path, 5);
+    }
     return 0;
 }
 
@@ -39,7 +58,11 @@ static int unmake(void **state)
 
 static const char *checkpoint_of(const struct model_shape *shape)
 {
-    return shape == &bert ? bert_checkpoint : checkpoint;
+    size_t i = 0;
+
+    while (models[i].shape != shape)
+        i++;
+    return models[i].path;
 }
 
 static int export_from(const char *from, const char *name, const struct hf_export *how, struct error *err)
@@ -51,6 +74,20 @@ static int export_from(const char *from, const char *name, const struct hf_expor
     assert_non_null(ckpt);
     result = hf_export(ckpt, join(path, dir, name), how, err);
     ckpt_close(ckpt);
+    return result;
+}
+
+static int import_from(const char *path, const char *name, const struct rewrite_to *to, int heads,
+                       struct model_shape *shape, struct hf_nonfinite *bad, struct error *err)
+{
+    struct hf_model *model = hf_model_open(path, heads, err);
+    int result = model ? hf_import(model, name, to, err) : -1;
+
+    if (model) {
+        *shape = *hf_model_shape(model);
+        *bad = *hf_model_nonfinite(model);
+    }
+    hf_model_close(model);
     return result;
 }
 
@@ -84,6 +121,10 @@ static void there_and_back(void **state)
         {&bert, {.dtype = DTYPE_F32, .shard_bytes = 1 << 30}, NULL, {1, 1, 1}},
         {&bert, {.dtype = DTYPE_F32, .shard_bytes = 5000}, NULL, {5, 4, 1}},
         {&bert, {.dtype = DTYPE_BF16, .shard_bytes = 1}, through_bf16, {2, 2, 2}},
+        {&llama, {.dtype = DTYPE_F32, .shard_bytes = 1 << 30}, NULL, {1, 1, 1}},
+        {&llama, {.dtype = DTYPE_BF16, .shard_bytes = 1}, through_bf16, {2, 2, 2}},
+        {&untied_llama, {.dtype = DTYPE_F32, .shard_bytes = 5000}, NULL, {5, 4, 1}},
+        {&untied_llama, {.dtype = DTYPE_F16, .shard_bytes = 1}, through_f16, {1, 1, 1}},
     };
     for (size_t i = 0; i < sizeof trips / sizeof *trips; i++) {
         char theirs[512], ours[512], path[600];
@@ -97,7 +138,7 @@ static void there_and_back(void **state)
             fail_msg("%s", err.text);
         join(theirs, dir, path);
         snprintf(path, sizeof path, "back%zu", i);
-        if (hf_import(theirs, join(ours, dir, path), &how, 0, &shape, &nonfinite, &err) < 0)
+        if (import_from(theirs, join(ours, dir, path), &how, 0, &shape, &nonfinite, &err) < 0)
             fail_msg("%s", err.text);
         assert_memory_equal(&shape, trips[i].shape, sizeof shape);
         assert_true(model_matches(trips[i].shape, ours, 0, trips[i].round, true));
@@ -120,17 +161,17 @@ static void one_file_with_heads_given(void **state)
 
     assert_int_equal(export_to("single", &how, &err), 0);
     join(theirs, dir, "single");
-    assert_int_equal(hf_import(theirs, join(ours, dir, "single.back"), &alone, 6, &shape, &nonfinite, &err), -1);
+    assert_int_equal(import_from(theirs, join(ours, dir, "single.back"), &alone, 6, &shape, &nonfinite, &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
     assert_non_null(strstr(err.text, "has 4 heads, --heads has 6"));
     assert_int_equal(unlink(join(file, theirs, HF_CONFIG)), 0);
     join(file, theirs, HF_MODEL);
-    assert_int_equal(hf_import(file, join(ours, dir, "single.back"), &alone, 0, &shape, &nonfinite, &err), -1);
+    assert_int_equal(import_from(file, join(ours, dir, "single.back"), &alone, 0, &shape, &nonfinite, &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
     assert_non_null(strstr(err.text, "--heads"));
-    assert_int_equal(hf_import(file, ours, &alone, 5, &shape, &nonfinite, &err), -1);
+    assert_int_equal(import_from(file, ours, &alone, 5, &shape, &nonfinite, &err), -1);
     assert_non_null(strstr(err.text, "5 heads do not divide its width of 24"));
-    assert_int_equal(hf_import(file, ours, &alone, 6, &shape, &nonfinite, &err), 0);
+    assert_int_equal(import_from(file, ours, &alone, 6, &shape, &nonfinite, &err), 0);
     assert_int_equal(shape.heads, 6);
     assert_true(model_matches(&gpt, ours, 0, NULL, true));
     assert_int_equal(export_to("single", &how, &err), -1); /* nothing of it may be mixed with what is there */
@@ -265,20 +306,30 @@ static void scaled_by_a_string(const char *model)
 
 static void scaled_by_layer(const char *model)
 {
-    edit(model, HF_CONFIG, "{", "{\"scale_attn_by_inverse_layer_idx\": 1, ");
+    edit(model, HF_CONFIG, "inverse_layer_idx\": false", "inverse_layer_idx\": 1");
 }
 
 static void crossed(const char *model)
 {
-    edit(model, HF_CONFIG, "{", "{\"add_cross_attention\": 0.5, ");
+    edit(model, HF_CONFIG, "cross_attention\": false", "cross_attention\": 0.5");
 }
 
 /* A model of another type has other tensors too; what helps is its type. */
-static void llama(const char *model)
+static void of_type(const char *model, const char *type)
 {
     lacks_one(model);
     missing(model);
-    edit(model, HF_CONFIG, "\"gpt2\"", "\"llama\"");
+    edit(model, HF_CONFIG, "\"gpt2\"", type);
+}
+
+static void falcon(const char *model)
+{
+    of_type(model, "\"falcon\"");
+}
+
+static void granite(const char *model)
+{
+    of_type(model, "\"granite\"");
 }
 
 /* Bytes [*begin, *end) of a file are the tensor's. */
@@ -363,12 +414,12 @@ static void a_snapshot_of_links_is_imported(void **state)
     shell("cd %s/cache && mkdir -p blobs snapshots/main && i=0 && for f in *.*; do i=$((i + 1)) && mv $f blobs/$i && "
           "ln -s ../../blobs/$i snapshots/main/$f || exit 1; done",
           dir);
-    if (hf_import(join(theirs, dir, "cache/snapshots/main"), join(ours, dir, "cached"), &alone, 0, &shape, &nonfinite,
-                  &err) < 0)
+    if (import_from(join(theirs, dir, "cache/snapshots/main"), join(ours, dir, "cached"), &alone, 0, &shape, &nonfinite,
+                    &err) < 0)
         fail_msg("%s", err.text);
     assert_true(model_matches(&gpt, ours, 0, NULL, true));
     to_nowhere(theirs);
-    assert_int_equal(hf_import(theirs, join(ours, dir, "lost"), &alone, 0, &shape, &nonfinite, &err), -1);
+    assert_int_equal(import_from(theirs, join(ours, dir, "lost"), &alone, 0, &shape, &nonfinite, &err), -1);
     assert_int_equal(err.code, CODE_IO);
     assert_non_null(strstr(err.text, "model-00001-of-00002.safetensors, a link to ../../blobs/0123: No such file"));
 }
@@ -395,10 +446,11 @@ static void what_is_wrong_is_named(void **state)
         {scaled_by_a_string, "scale_attn_weights must be true"},
         {scaled_by_layer, "scale_attn_by_inverse_layer_idx must be false"},
         {crossed, "add_cross_attention must be false"},
-        {llama, "config.json: model_type is \"llama\""},
+        {falcon, "config.json: model_type is \"falcon\"; the ones that can be imported are gpt2, megatron-bert, llama"},
+        {granite, "config.json: model_type is \"granite\", whose embeddings, residual sums, attention and logits are"},
         {other_head, "lm_head.weight differs from wte.weight at [130, 7]"},
         {shorter_head, "lm_head.weight has another shape than wte.weight"},
-        {more_layers, "n_layer is 3, but the tensors make it 2"},
+        {more_layers, "tensor \"h.2.ln_1.weight\" is missing"},
         {many_layers, "n_layer must be an integer of at least 1"},
         {no_epsilon, "layer_norm_epsilon must be a number"},
         {no_config, "config.json:"},
@@ -415,10 +467,55 @@ static void what_is_wrong_is_named(void **state)
         join(theirs, dir, name);
         cases[i].damage(theirs);
         snprintf(name, sizeof name, "bad%zu.back", i);
-        assert_int_equal(hf_import(theirs, join(ours, dir, name), &alone, 0, &shape, &nonfinite, &err), -1);
+        if (import_from(theirs, join(ours, dir, name), &alone, 0, &shape, &nonfinite, &err) == 0)
+            fail_msg("%zu: must be refused: \"%s\"", i, cases[i].says);
         if (err.code != CODE_DATA || !strstr(err.text, cases[i].says))
             fail_msg("%zu: %d, \"%s\" should have \"%s\"", i, err.code, err.text, cases[i].says);
         assert_int_equal(access(ours, F_OK), -1);
+    }
+}
+
+/* Neither a head that is not there, nor one that would not be used; and no shape but the config's. */
+static void a_llama_has_exactly_its_tensors(void **state)
+{
+    static const struct {
+        const struct model_shape *shape;
+        const char *tensor, *renamed; /* of one length */
+        const char *key, *value, *says;
+    } cases[] = {
+        {&untied_llama, "lm_head.weight", "lm_haed.weight", "{", "{", "tensor \"lm_head.weight\" is missing"},
+        {&llama, "", "", "embeddings\": true", "embeddings\": false", "tensor \"lm_head.weight\" is missing"},
+        {&untied_llama, "", "", "embeddings\": false", "embeddings\": true",
+         "lm_head.weight differs from model.embed_tokens.weight at [0, 0], and tie_word_embeddings is true"},
+        {&llama, "1.self_attn.k_norm", "1.self_attn.k_nrom", "{", "{",
+         "tensor \"model.layers.1.self_attn.k_norm.weight\" is missing"},
+        {&llama, "", "", "qwen3", "llama", "tensor \"model.layers.0.self_attn.k_norm.weight\" is not one of a Llama"},
+        {&llama, "", "", "value_heads\": 2", "value_heads\": 4", "k_proj.weight\" is [16, 24], must be [32, 24]"},
+        {&llama, "", "", "hidden_layers\": 2", "hidden_layers\": 1", "is not one of a Qwen3ForCausalLM"},
+        {&llama, "", "", "value_heads\": 2", "value_heads\": 3", "model.kv_heads must divide model.heads"},
+    };
+    const struct hf_export how = {.shard_bytes = 1 << 30};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[32], theirs[512], ours[512], path[512], *text;
+        struct model_shape shape;
+        struct error err = {0};
+        size_t bytes, length = strlen(cases[i].tensor);
+
+        snprintf(name, sizeof name, "llama%zu", i);
+        assert_int_equal(export_from(checkpoint_of(cases[i].shape), name, &how, &err), 0);
+        join(theirs, dir, name);
+        text = read_file(join(path, theirs, HF_MODEL), &bytes);
+        memcpy(memmem(text, bytes, cases[i].tensor, length), cases[i].renamed, length);
+        write_file(path, text, bytes);
+        free(text);
+        edit(theirs, HF_CONFIG, cases[i].key, cases[i].value);
+        if (cases[i].key[0] == 'q')
+            edit(theirs, HF_CONFIG, "Qwen3", "Llama");
+        if (import_from(theirs, join(ours, dir, "llama.back"), &alone, 0, &shape, &nonfinite, &err) == 0)
+            fail_msg("%zu: must be refused: \"%s\"", i, cases[i].says);
+        if (err.code != CODE_DATA || !strstr(err.text, cases[i].says))
+            fail_msg("%zu: %d, \"%s\" should have \"%s\"", i, err.code, err.text, cases[i].says);
     }
 }
 
@@ -437,10 +534,11 @@ static void what_is_equal_is_taken(void **state)
     add_head(theirs, 131, 0);
     edit(theirs, HF_CONFIG, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": 1");
     edit(theirs, HF_CONFIG, "\"scale_attn_weights\": true", "\"scale_attn_weights\": 1.0");
-    edit(theirs, HF_CONFIG, "{", "{\"scale_attn_by_inverse_layer_idx\": 0, \"add_cross_attention\": null, ");
+    edit(theirs, HF_CONFIG, "inverse_layer_idx\": false", "inverse_layer_idx\": 0");
+    edit(theirs, HF_CONFIG, "cross_attention\": false", "cross_attention\": null");
     edit(theirs, HF_CONFIG, "{", "{\"a\": 1000000000000000019884624838656, \"b\": [NaN, -Infinity, 1e999], ");
     edit(theirs, HF_INDEX, "{", "\xef\xbb\xbf{\"a\": 18446744073709551616, \"b\": NaN, \"b\": \"\\ud800\", ");
-    if (hf_import(theirs, join(ours, dir, "equal.back"), &alone, 0, &shape, &nonfinite, &err) < 0)
+    if (import_from(theirs, join(ours, dir, "equal.back"), &alone, 0, &shape, &nonfinite, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(model_matches(&gpt, ours, 0, NULL, true));
     assert_int_equal(nonfinite.count, 0);
@@ -448,7 +546,7 @@ static void what_is_equal_is_taken(void **state)
     assert_int_equal(export_to("both", &whole, &err), 0);
     join(theirs, dir, "both");
     write_file(join(path, theirs, HF_INDEX), stale, strlen(stale));
-    if (hf_import(theirs, join(ours, dir, "both.back"), &alone, 0, &shape, &nonfinite, &err) < 0)
+    if (import_from(theirs, join(ours, dir, "both.back"), &alone, 0, &shape, &nonfinite, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(model_matches(&gpt, ours, 0, NULL, true));
 }
@@ -486,7 +584,7 @@ static void nonfinite_weights_are_reported(void **state)
         write_file(path, text, bytes);
         free(text);
         snprintf(name, sizeof name, "nan%zu.back", skip);
-        if (hf_import(theirs, join(ours, dir, name), &how, 0, &shape, &nonfinite, &err) < 0)
+        if (import_from(theirs, join(ours, dir, name), &how, 0, &shape, &nonfinite, &err) < 0)
             fail_msg("%s", err.text);
         assert_int_equal(nonfinite.count, 3 - skip);
         assert_non_null(strstr(nonfinite.first, says[skip]));
@@ -510,7 +608,7 @@ static void weights_too_large_for_fp16_are_reported(void **state)
     memcpy(text + begin + 4 * (2 * 72 + 3), &large, 4);
     write_file(path, text, bytes);
     free(text);
-    assert_int_equal(hf_import(theirs, join(ours, dir, "large.back"), &alone, 0, &shape, &nonfinite, &err), 0);
+    assert_int_equal(import_from(theirs, join(ours, dir, "large.back"), &alone, 0, &shape, &nonfinite, &err), 0);
     assert_int_equal(nonfinite.count, 0);
     ckpt_step_path(path, sizeof path, ours, 0);
     assert_int_equal(export_from(path, "half", &half, &err), 0);
@@ -525,6 +623,7 @@ int main(void)
         cmocka_unit_test(one_file_with_heads_given),
         cmocka_unit_test(a_snapshot_of_links_is_imported),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(a_llama_has_exactly_its_tensors),
         cmocka_unit_test(what_is_equal_is_taken),
         cmocka_unit_test(nonfinite_weights_are_reported),
         cmocka_unit_test(weights_too_large_for_fp16_are_reported),

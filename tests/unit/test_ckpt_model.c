@@ -69,7 +69,7 @@ static int fill(void *arg, const struct ckpt_tensor *tensors, size_t ntensors, s
 
 void model_write(const struct model_shape *shape, const struct mesh *mesh, int chunks, const char *dir)
 {
-    char job[512];
+    char text[JOB_MODEL_SIZE], job[sizeof text + 128];
     struct rewrite rewrite = {
         .dir = dir,
         .name = "test",
@@ -83,11 +83,9 @@ void model_write(const struct model_shape *shape, const struct mesh *mesh, int c
     };
     struct error err;
 
-    snprintf(job, sizeof job,
-             "model = { layers = %d; hidden = %d; heads = %d; seq_length = %d; vocab = %d; kind = \"%s\"; };\n"
-             "parallel = { tp = %d; pp = %d; chunks = %d; };\ndata = { train = \"none\"; };\n",
-             shape->layers, shape->hidden, shape->heads, shape->seq_length, shape->vocab,
-             shape->objective == OBJECTIVE_MASKED ? "bert" : "gpt", mesh->tp, mesh->pp, chunks);
+    job_model_text(text, shape);
+    snprintf(job, sizeof job, "%sparallel = { tp = %d; pp = %d; chunks = %d; };\ndata = { train = \"none\"; };\n", text,
+             mesh->tp, mesh->pp, chunks);
     if (rewrite_run(&rewrite, &err) < 0)
         fail_msg("%s", err.text);
 }
