@@ -99,8 +99,9 @@ double cluster_peak(const struct cluster *machine, enum dtype dtype);
 /*
  * The FLOPs of a training step, by the published conventions (flops.c).
  *
- * N is model_parameters(), L, d, s and V as in struct model_shape. BERT's attention sees all tokens, a GPT's only
- * those before; all these conventions count attention as if it saw all, so they are the same for both.
+ * N is model_parameters(), without an embedding that is not the head's too; L, d, s and V are as in struct model_shape.
+ * BERT's attention sees all tokens, a GPT's only those before; these conventions count attention as if it saw all, so
+ * they are the same for both.
  *
  *   PaLM (arXiv 2204.02311, appendix B): a token costs 6N + 12 L d s model FLOPs. MFU is that rate over the peak. HFU
  *     adds the recomputed FLOPs: full recompute is one more forward pass, 8N + 16 L d s together; selective recompute,
@@ -112,6 +113,9 @@ double cluster_peak(const struct cluster *machine, enum dtype dtype);
  *     "mfu_params" and "hfu_params" (mfu* and hfu*) leave attention out.
  */
 double flops_model(const struct model_shape *shape, double tokens); /* PaLM, for MFU */
+
+/* The same with half of a causal attention, as Megatron-LM counts since 2025. A window is not looked at by either. */
+double flops_causal(const struct model_shape *shape, double tokens);
 
 /* PaLM, for HFU, with all layers recomputed. With some of them, interpolate between flops_model and this. */
 double flops_hardware(const struct model_shape *shape, double tokens, enum recompute recompute);

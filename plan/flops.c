@@ -18,6 +18,11 @@ double flops_model(const struct model_shape *m, double tokens)
     return tokens * (6.0 * multiplied(m) + 3.0 * attention_forward(m));
 }
 
+double flops_causal(const struct model_shape *m, double tokens)
+{
+    return flops_model(m, tokens) - (m->bidirectional ? 0 : tokens * 1.5 * attention_forward(m));
+}
+
 double flops_hardware(const struct model_shape *m, double tokens, enum recompute recompute)
 {
     double recomputed = 0;

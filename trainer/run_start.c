@@ -14,6 +14,7 @@
 #include "common/crc32c.h"
 #include "common/memory_limit.h"
 #include "trainer/optim/optim.h"
+#include "plan/cost.h"
 #include "plan/rank_config.h"
 #include "trainer/choose.h"
 #include "trainer/run.h"
@@ -259,8 +260,15 @@ static void describe_run(const struct run *run)
             job->model.layers, job->model.hidden, job->model.heads, job->model.seq_length, job->model.vocab,
             model_parameters(&job->model));
     describe_mesh(run);
-    run_log(run, "batch: %d samples a step, micro-batches of %d; peak %.1f GFLOP/s in all", job->batch.global_batch,
-            job->batch.micro_batch, run->peak_flops * 1e-9);
+    run_log(
+        run,
+        "batch: %d samples a step, micro-batches of %d; peak %.1f GFLOP/s in all; MFU counts attention whole (PaLM); "
+        "with half of a causal one (Megatron) it is %.3f of that",
+        job->batch.global_batch, job->batch.micro_batch, run->peak_flops * 1e-9,
+        flops_causal(&job->model, 1) / flops_model(&job->model, 1));
+    if (job->model.seq_length > model_max_positions(&job->model))
+        run_log(run, "model.seq_length = %d is more than model.max_positions = %d, which the model is made for",
+                job->model.seq_length, job->model.max_positions);
     describe_documents(run);
     describe_attention(run);
     describe_precision(run);

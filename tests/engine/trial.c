@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SETS = 24, SET_SIZE = 160 };
+enum { MOST_SETS = 32, MOST_OWN_SETS = 11, SET_SIZE = 160 };
 
 /* What all variants share. A spike factor that no loss exceeds, so that its mean is kept; no clip would hide a norm
  * that is wrong, so there is one that always clips. */
@@ -21,7 +21,7 @@ static const char base_job[] =
 
 struct variant {
     const char *name;
-    const char *sets[6];
+    const char *sets[MOST_OWN_SETS];
 };
 
 static const struct variant variants[] = {
@@ -35,6 +35,15 @@ static const struct variant variants[] = {
     {"bert-4-layers-dropout",
      {"model.kind=bert", "model.layers=4", "model.vocab=260", "model.seq_length=32", "model.dropout=0.1",
       "model.attention_dropout=0.1"}},
+    {"llama-4-layers",
+     {"model.kind=llama", "model.layers=4", "model.heads=8", "model.kv_heads=4", "model.head_size=8", "model.inner=72",
+      "model.untied=true", "model.biases=qkv"}},
+    {"llama-8-layers-documents",
+     {"model.kind=llama", "model.layers=8", "model.heads=8", "model.kv_heads=4", "model.head_size=6",
+      "model.qk_norm=true", "model.window=7", "model.vocab=259", "data.reset=document", "data.eod=32"}},
+    {"llama-5-layers-dropout",
+     {"model.kind=llama", "model.layers=5", "model.heads=4", "model.kv_heads=4", "model.hidden=48",
+      "model.rope_theta=500", "model.dropout=0.1", "model.attention_dropout=0.1"}},
 };
 
 int trial_variants(void)
@@ -82,8 +91,10 @@ void trial_mesh_name(char name[TRIAL_NAME], const struct trial *trial)
 
 void trial_name(char name[TRIAL_NAME], const struct trial *trial)
 {
-    static const char *const recomputes[] = {"nothing recomputed", "attention recomputed", "layers recomputed",
-                                             "first attention recomputed", "first layer recomputed"};
+    static const char *const recomputes[] = {
+        "nothing recomputed",    "norms and activations recomputed",       "attention recomputed",
+        "layers recomputed",     "first norms and activations recomputed", "first attention recomputed",
+        "first layer recomputed"};
     char mesh[TRIAL_NAME];
 
     trial_mesh_name(mesh, trial);
@@ -123,7 +134,7 @@ void trial_job(struct job *job, const struct trial *trial, const char *dir, cons
     struct sets sets = {.n = 0};
     struct error err;
 
-    for (int i = 0; i < 6 && variant->sets[i]; i++)
+    for (int i = 0; i < MOST_OWN_SETS && variant->sets[i]; i++)
         add(&sets, "%s", variant->sets[i]);
     add(&sets, "data.train=%s/%s", dir, bert ? "sentences" : "train");
     add(&sets, "data.valid=%s/%s", dir, bert ? "sentences-valid" : "valid");

@@ -101,6 +101,17 @@ static void bert_counts_as_a_gpt_of_its_parameters(void **state)
     assert_close(flops_model(&bert, 1), 6.0 * 336226108 + 12.0 * 24 * 1024 * 512, 1e-3);
 }
 
+/* Llama 3.1 8B at 8192 tokens: the two counts that its published rates go by. */
+static void a_causal_attention_counts_half_or_whole(void **state)
+{
+    struct model_shape shape;
+    int kind;
+
+    assert_int_equal(model_preset(&shape, &kind, "llama-3.1-8b", NULL), 0);
+    assert_close(flops_model(&shape, 1), 57.91e9, 0.01e9);
+    assert_close(flops_causal(&shape, 1), 51.47e9, 0.01e9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +121,7 @@ int main(void)
         cmocka_unit_test(palm_from_mosaicmls_rows),
         cmocka_unit_test(recompute_costs_a_forward_pass_more),
         cmocka_unit_test(bert_counts_as_a_gpt_of_its_parameters),
+        cmocka_unit_test(a_causal_attention_counts_half_or_whole),
     };
 
     return cmocka_run_group_tests_name("flops", tests, NULL, NULL);
