@@ -91,33 +91,36 @@ static struct attention attention_of(const struct bench *b, const int32_t *docum
                               .dqkv = b->d_wide};
 }
 
-static void attention(const struct bench *b)
+static struct attention grouped(struct attention op)
 {
-    struct attention op = attention_of(b, NULL);
-
-    b->k->attention_forward(b->dev, &op);
+    op.kv_heads = HEADS / 3;
+    return op;
 }
 
-static void attention_documents(const struct bench *b)
+static struct attention windowed(struct attention op)
 {
-    struct attention op = attention_of(b, b->document_start);
-
-    b->k->attention_forward(b->dev, &op);
+    op.window = DOCUMENT;
+    return op;
 }
 
-static void attention_back(const struct bench *b)
-{
-    struct attention op = attention_of(b, NULL);
+#define ATTENTION(name, described)                                                                                     \
+    static void name(const struct bench *b)                                                                            \
+    {                                                                                                                  \
+        struct attention op = described;                                                                               \
+                                                                                                                       \
+        b->k->attention_forward(b->dev, &op);                                                                          \
+    }                                                                                                                  \
+    static void name##_back(const struct bench *b)                                                                     \
+    {                                                                                                                  \
+        struct attention op = described;                                                                               \
+                                                                                                                       \
+        b->k->attention_backward(b->dev, &op);                                                                         \
+    }
 
-    b->k->attention_backward(b->dev, &op);
-}
-
-static void attention_documents_back(const struct bench *b)
-{
-    struct attention op = attention_of(b, b->document_start);
-
-    b->k->attention_backward(b->dev, &op);
-}
+ATTENTION(attention, attention_of(b, NULL))
+ATTENTION(attention_documents, attention_of(b, b->document_start))
+ATTENTION(attention_grouped, grouped(attention_of(b, NULL)))
+ATTENTION(attention_window, windowed(attention_of(b, NULL)))
 
 static void norm(const struct bench *b)
 {
@@ -340,6 +343,10 @@ const struct bench_entry bench_entries[] = {
     {"attention_backward", attention_back, 2 * ATTENTION_FLOPS, 0, 1, false, 0},
     {"attention_forward, documents", attention_documents, ATTENTION_FLOPS, 0, 0, false, 0},
     {"attention_backward, documents", attention_documents_back, 2 * ATTENTION_FLOPS, 0, 0, false, 0},
+    {"attention_forward, 4 kv heads", attention_grouped, ATTENTION_FLOPS, 0, 0, false, 0},
+    {"attention_backward, 4 kv heads", attention_grouped_back, 2 * ATTENTION_FLOPS, 0, 0, false, 0},
+    {"attention_forward, window 128", attention_window, ATTENTION_FLOPS, 0, 0, false, 0},
+    {"attention_backward, window 128", attention_window_back, 2 * ATTENTION_FLOPS, 0, 0, false, 0},
     {"norm_forward", norm, 0, FLOATS(2 * D), 1, false, 0},
     {"norm_forward, residual", norm_residual, 0, FLOATS(4 * D), 1, false, 0},
     {"norm_backward", norm_backward, 0, FLOATS(4 * D), 2, false, 0},

@@ -295,9 +295,18 @@ bool matmul_valid(struct device *dev, const struct matmul *op)
 
 bool attention_valid(struct device *dev, const struct attention *op)
 {
-    if (!op->document_start || (op->causal && !op->lengths))
+    const char *kind = dev->backend->kind;
+
+    if (op->kv_heads < 1 || op->heads % op->kv_heads != 0)
+        device_fail(dev, CODE_INTERNAL, "%s: attention: kv_heads = %d does not divide heads = %d", kind, op->kv_heads,
+                    op->heads);
+    else if (op->window < 0 || (op->window > 0 && !op->causal))
+        device_fail(dev, CODE_INTERNAL, "%s: attention: window = %d; it must not be negative, and needs causal", kind,
+                    op->window);
+    else if (op->document_start && (!op->causal || op->lengths))
+        device_fail(dev, CODE_INTERNAL, "%s: attention: document_start needs causal, and no lengths", kind);
+    else
         return true;
-    device_fail(dev, CODE_INTERNAL, "%s: attention: document_start needs causal, and no lengths", dev->backend->kind);
     return false;
 }
 

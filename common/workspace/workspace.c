@@ -60,7 +60,12 @@ static size_t attention_bytes(const struct workspace *w)
     size_t floats =
         w->backward ? workspace_attention_backward_floats(w->seq, padded) : workspace_attention_forward_floats(padded);
 
-    return w->head_size ? (size_t)w->threads * workspace_part_floats(floats) * sizeof(float) : 0;
+    if (w->head_size == 0)
+        return 0;
+    floats = (size_t)w->threads * workspace_part_floats(floats);
+    if (w->backward && w->kv_heads > 0 && w->kv_heads < w->heads)
+        floats += (size_t)(w->rows / w->seq * w->kv_heads) * workspace_attention_group_floats(w->seq, padded);
+    return floats * sizeof(float);
 }
 
 static size_t matmul_bytes(const struct workspace *w)

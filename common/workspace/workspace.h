@@ -50,7 +50,9 @@ struct workspace {
     int bias_cols;      /* most columns of a bias_backward */
     int gelu_cols;      /* n of the product with EPILOGUE_DGELU */
     int seq, head_size; /* of attention */
-    int heads;          /* of attention; this and the rest only for a GPU */
+    int heads;          /* of attention */
+    int kv_heads;       /* 0: heads */
+    int window;         /* of attention; this and the rest only for a GPU */
     bool masked;        /* attention has dropout, lengths or documents */
     enum attention_choice attention;
     size_t squares; /* blocks of a sum_of_squares (SQUARES_BLOCK), counted in each array alone */

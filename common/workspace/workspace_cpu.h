@@ -53,6 +53,14 @@ static inline size_t workspace_attention_backward_floats(int seq, int padded)
     return ATTENTION_STATE + (size_t)(5 * padded + 2 * KEYS) * QUERIES + (size_t)4 * (size_t)seq * (size_t)padded;
 }
 
+#define ATTENTION_TURN 16 /* floats: a cache line */
+
+/* Of each head of keys and values of each sample, if several heads of queries share them: the gradients' sums. */
+static inline size_t workspace_attention_group_floats(int seq, int padded)
+{
+    return ATTENTION_TURN + workspace_part_floats((size_t)2 * (size_t)seq * (size_t)padded);
+}
+
 #define SQUARES_BLOCKS 4096 /* blocks of sum_of_squares whose sums, fp64, are kept at once */
 
 #define PANEL_ROWS 256 /* of c, multiplied and then run through gelu while still in the cache */

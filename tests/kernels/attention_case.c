@@ -7,10 +7,10 @@ struct attention_buffers attention_make(struct device *dev, enum dtype dtype, co
 {
     size_t count = (size_t)x->batch * (size_t)x->seq * (size_t)x->heads * (size_t)x->head_size;
     struct attention_buffers b = {
-        .qkv = random_tensor(dev, dtype, 3 * count, "qkv"),
+        .qkv = random_tensor(dev, dtype, attention_qkv_count(x), "qkv"),
         .out = poisoned_tensor(dev, dtype, count),
         .dout = random_tensor(dev, dtype, count, "dout"),
-        .dqkv = poisoned_tensor(dev, dtype, 3 * count),
+        .dqkv = poisoned_tensor(dev, dtype, attention_qkv_count(x)),
         .lse = poisoned_floats(dev, (size_t)x->batch * (size_t)x->heads * (size_t)x->seq),
     };
 
@@ -34,7 +34,7 @@ void attention_forward_on(struct device *dev, const struct attention_case *x, co
     device_kernels(dev)->attention_forward(dev, &(struct attention){.batch = x->batch,
                                                                     .seq = x->seq,
                                                                     .heads = x->heads,
-                                                                    .kv_heads = x->kv_heads ? x->kv_heads : x->heads,
+                                                                    .kv_heads = attention_kv_heads(x),
                                                                     .window = x->window,
                                                                     .head_size = x->head_size,
                                                                     .causal = x->causal,
@@ -53,7 +53,7 @@ void attention_backward_on(struct device *dev, const struct attention_case *x, c
     device_kernels(dev)->attention_backward(dev, &(struct attention){.batch = x->batch,
                                                                      .seq = x->seq,
                                                                      .heads = x->heads,
-                                                                     .kv_heads = x->kv_heads ? x->kv_heads : x->heads,
+                                                                     .kv_heads = attention_kv_heads(x),
                                                                      .window = x->window,
                                                                      .head_size = x->head_size,
                                                                      .causal = x->causal,

@@ -4,12 +4,15 @@
 
 #include "tests/kernels/harness.h"
 
+/* Of the query, key or value (part 0, 1 or 2) that query head `head` has. */
 static size_t qkv_at(const struct attention_case *x, int sample, int row, int part, int head)
 {
-    size_t hidden = (size_t)x->heads * (size_t)x->head_size;
+    int kv_heads = attention_kv_heads(x), place = head;
 
-    return (((size_t)sample * (size_t)x->seq + (size_t)row) * 3 + (size_t)part) * hidden +
-           (size_t)head * (size_t)x->head_size;
+    if (part > 0)
+        place = x->heads + (part - 1) * kv_heads + head / (x->heads / kv_heads);
+    return ((size_t)sample * (size_t)x->seq + (size_t)row) * attention_row(x->heads, kv_heads, x->head_size) +
+           (size_t)place * (size_t)x->head_size;
 }
 
 static size_t out_at(const struct attention_case *x, int sample, int row, int head)
@@ -26,7 +29,9 @@ static int keys_of(const struct attention_case *x, int sample, int row)
 
 static int first_key(const struct attention_case *x, int sample, int row)
 {
-    return x->document_start ? x->document_start[sample * x->seq + row] : 0;
+    int first = x->document_start ? x->document_start[sample * x->seq + row] : 0;
+
+    return x->window && row - x->window + 1 > first ? row - x->window + 1 : first;
 }
 
 static double dot(const double *x, const double *y, int size)
@@ -61,7 +66,7 @@ static double probabilities(const struct attention_case *x, const double *qkv, i
         sum += p[j] = exp(p[j] - most);
     for (int j = first; j < keys; j++)
         p[j] /= sum;
-    return keys > 0 ? most + log(sum) : -INFINITY;
+    return keys > first ? most + log(sum) : -INFINITY;
 }
 
 static void forward_row(const struct attention_case *x, const double *qkv, double *out, double *lse, int sample,
@@ -114,7 +119,7 @@ static void backward_row(const struct attention_case *x, const double *qkv, cons
 void attention_reference_backward(const struct attention_case *x, const double *qkv, const double *out_given,
                                   const double *dout, double *dqkv)
 {
-    memset(dqkv, 0, (size_t)x->batch * (size_t)x->seq * 3 * (size_t)x->heads * (size_t)x->head_size * sizeof *dqkv);
+    memset(dqkv, 0, attention_qkv_count(x) * sizeof *dqkv);
     for (int sample = 0; sample < x->batch; sample++)
         for (int head = 0; head < x->heads; head++)
             for (int row = 0; row < x->seq; row++)

@@ -17,6 +17,17 @@ struct attention_case {
     uint64_t dropout_stride;
 };
 
+static inline int attention_kv_heads(const struct attention_case *x)
+{
+    return x->kv_heads ? x->kv_heads : x->heads;
+}
+
+/* Elements of qkv. */
+static inline size_t attention_qkv_count(const struct attention_case *x)
+{
+    return (size_t)x->batch * (size_t)x->seq * attention_row(x->heads, attention_kv_heads(x), x->head_size);
+}
+
 /*
  * Arrays as in kernels.h's struct attention. out and lse are written from qkv; dqkv from qkv, dout and
  * `out_given`, the out that the backward pass is given (rounded, say).

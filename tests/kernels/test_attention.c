@@ -12,10 +12,15 @@ static const struct shape shapes[] = {
     {1, 1, 1, 8}, {2, 5, 2, 20}, {1, 64, 2, 64}, {2, 100, 1, 80}, {1, 200, 2, 64}, {1, 130, 3, 7}, {2, 33, 1, 256},
 };
 
+static const struct dropout odd_dropout = {0.2, {11, 22, 33}, 1000003};
+static const struct dropout even_dropout = {0.3, {5, 6, 7}, 1 << 20};
+
 /* How attention is asked for, in every test that follows. */
 struct manner {
     bool causal;
-    const int32_t *lengths;
+    int kv_heads; /* 0: heads */
+    int window;
+    const int32_t *lengths, *document_start;
     double spread; /* of qkv */
     struct dropout dropout;
     uint64_t stride;
@@ -28,8 +33,11 @@ static struct attention_case case_of(struct shape s, const struct manner *how)
         .seq = s.seq,
         .heads = s.heads,
         .head_size = s.head_size,
+        .kv_heads = how->kv_heads,
         .causal = how->causal,
+        .window = how->window,
         .lengths = how->lengths,
+        .document_start = how->document_start,
         .dropout = how->dropout,
         .dropout_stride = how->stride,
     };
@@ -73,7 +81,7 @@ static struct want make_want(enum dtype dtype, const struct attention_case *x, d
         .out = malloc(count * sizeof *want.out),
         .given = malloc(count * sizeof *want.given),
         .lse = malloc(lse_count(x) * sizeof *want.lse),
-        .dqkv = malloc(3 * count * sizeof *want.dqkv),
+        .dqkv = malloc(attention_qkv_count(x) * sizeof *want.dqkv),
     };
 
     finish_device(dev);
@@ -179,6 +187,74 @@ static void check_everywhere(struct manner how)
             check_shape((enum dtype)dtype, shapes[i], &how);
 }
 
+/* Query heads that share heads of keys. */
+static const struct {
+    struct shape shape;
+    int kv_heads;
+} grouped[] = {{{1, 5, 4, 10}, 2}, {{2, 100, 6, 20}, 1}, {{1, 200, 4, 64}, 2}, {{1, 300, 3, 16}, 3}};
+
+/* Each shape in one type, which changes from call to call. */
+static void check_grouped(struct manner how)
+{
+    static int calls;
+
+    calls++;
+    for (size_t i = 0; i < sizeof grouped / sizeof *grouped; i++) {
+        how.kv_heads = grouped[i].kv_heads;
+        if (!few_cases() || i == 1)
+            check_shape((enum dtype)((calls + (int)i) % 3), grouped[i].shape, &how);
+    }
+}
+
+static void test_groups(void **state)
+{
+    static const int32_t lengths[] = {70, 1000};
+
+    for (int dtype = 0; dtype < 3; dtype++) {
+        check_grouped((struct manner){.causal = true, .spread = 1});
+        check_grouped((struct manner){.lengths = lengths, .spread = 1, .dropout = odd_dropout, .stride = 1000001});
+    }
+}
+
+/* Of some keys, of nearly a tile's and more. */
+static void test_windows(void **state)
+{
+    static const int windows[] = {1, 2, 3, 17, 50, 63, 64, 65, 66, 130, 200, 1000};
+
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        check_grouped((struct manner){.causal = true, .window = windows[i], .spread = 1});
+}
+
+static void test_windows_in_documents(void **state)
+{
+    static const int starts[] = {0, 1, 3, 60, 63, 64, 90, 192, 250};
+
+    for (size_t i = 0; i < sizeof grouped / sizeof *grouped; i++) {
+        struct shape s = grouped[i].shape;
+        struct manner how = {.causal = true, .kv_heads = grouped[i].kv_heads, .spread = 1, .stride = 1000001};
+        int32_t *start = malloc((size_t)s.batch * s.seq * sizeof *start);
+
+        for (int row = 0; row < s.batch * s.seq; row++)
+            for (size_t j = 0; j < sizeof starts / sizeof *starts && starts[j] <= row % s.seq; j++)
+                start[row] = starts[j];
+        how.document_start = start;
+        for (how.window = 2; how.window < 100; how.window += 48) {
+            how.dropout = how.window == 50 ? odd_dropout : (struct dropout){0};
+            check_shape((enum dtype)(i % 3), s, &how);
+        }
+        free(start);
+    }
+}
+
+/* Queries behind the padding may see nothing: out and their gradients are 0. */
+static void test_windows_and_lengths(void **state)
+{
+    static const int32_t lengths[] = {3, 70};
+
+    for (int window = 2; window < 100; window += 48)
+        check_grouped((struct manner){.causal = true, .window = window, .lengths = lengths, .spread = 1});
+}
+
 static void test_whole(void **state)
 {
     check_everywhere((struct manner){.spread = 1});
@@ -212,9 +288,6 @@ static void test_large_scores(void **state)
 {
     check_everywhere((struct manner){.causal = true, .spread = 6});
 }
-
-static const struct dropout odd_dropout = {0.2, {11, 22, 33}, 1000003};
-static const struct dropout even_dropout = {0.3, {5, 6, 7}, 1 << 20};
 
 static void test_dropout(void **state)
 {
@@ -314,6 +387,47 @@ static void check_heads(struct device *dev, enum dtype dtype)
     expect_same("dqkv", d.dqkv.at, want.at, d.dqkv.count * dtype_size(dtype));
 }
 
+/* Row `row` of a kv head and its two queries, of three such groups. */
+static void copy_group(struct tensor to, struct tensor from, int rows)
+{
+    const int size = 16, first[] = {4, 8, 11}, count[] = {2, 1, 1}, place[] = {0, 2, 3};
+
+    for (int row = 0; row < rows; row++)
+        for (int part = 0; part < 3; part++)
+            memcpy(tensor_from(to, (row * 4 + place[part]) * size).at,
+                   tensor_from(from, (row * 12 + first[part]) * size).at, count[part] * size * dtype_size(to.dtype));
+}
+
+/* The same with heads that share keys, and a window. */
+static void check_group(struct device *dev, enum dtype dtype)
+{
+    const struct attention_case whole = {
+        .batch = 2, .seq = 75, .heads = 6, .kv_heads = 3, .head_size = 16, .causal = true, .window = 40};
+    struct attention_case slice = whole;
+    struct attention_buffers c = attention_make(dev, dtype, &whole, 1), d;
+    struct tensor want;
+
+    slice.heads = 2;
+    slice.kv_heads = 1;
+    d = attention_make(dev, dtype, &slice, 1);
+    want = poisoned_tensor(dev, dtype, d.dqkv.count);
+    copy_group(d.qkv, c.qkv, 150);
+    copy_columns(d.dout, c.dout, 150, 6 * 16, 4 * 16, 2 * 16);
+    attention_forward_on(dev, &whole, &c);
+    attention_backward_on(dev, &whole, &c);
+    attention_forward_on(dev, &slice, &d);
+    attention_backward_on(dev, &slice, &d);
+    copy_columns(want, c.out, 150, 6 * 16, 4 * 16, 2 * 16);
+    expect_same("out", d.out.at, want.at, d.out.count * dtype_size(dtype));
+    copy_group(want, c.dqkv, 150);
+    expect_same("dqkv", d.dqkv.at, want.at, d.dqkv.count * dtype_size(dtype));
+}
+
+static void test_group_of_heads(void **state)
+{
+    each_device_and_type(check_group);
+}
+
 static void test_heads(void **state)
 {
     each_device_and_type(check_heads);
@@ -322,9 +436,20 @@ static void test_heads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),        cmocka_unit_test(test_causal),       cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_empty_sample), cmocka_unit_test(test_large_scores), cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_tensor_cores), cmocka_unit_test(test_mask),         cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_causal),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_empty_sample),
+        cmocka_unit_test(test_large_scores),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_tensor_cores),
+        cmocka_unit_test(test_mask),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_windows_in_documents),
+        cmocka_unit_test(test_windows_and_lengths),
+        cmocka_unit_test(test_group_of_heads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

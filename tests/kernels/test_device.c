@@ -104,6 +104,34 @@ static void test_wrong_products(void **state)
                    "no epilogue");
 }
 
+static void expect_attention_refused(struct attention op, const char *reason)
+{
+    struct device *dev = make_device("baseline", 1);
+    struct error err = {0};
+    float *x = random_floats(dev, 64, "x");
+
+    op.batch = op.seq = 1;
+    op.head_size = 4;
+    op.qkv = x;
+    op.out = op.lse = x;
+    device_kernels(dev)->attention_forward(dev, &op);
+    assert_int_equal(device_status(dev, &err), -1);
+    assert_non_null(strstr(err.text, reason));
+    abandon_device(dev);
+}
+
+static void test_wrong_attention(void **state)
+{
+    const int32_t zero = 0;
+
+    expect_attention_refused((struct attention){.heads = 3, .kv_heads = 2}, "kv_heads = 2 does not divide heads = 3");
+    expect_attention_refused((struct attention){.heads = 3}, "kv_heads = 0");
+    expect_attention_refused((struct attention){.heads = 2, .kv_heads = 2, .window = 1}, "window = 1");
+    expect_attention_refused((struct attention){.heads = 2, .kv_heads = 2, .causal = true, .window = -1},
+                             "window = -1");
+    expect_attention_refused((struct attention){.heads = 2, .kv_heads = 2, .document_start = &zero}, "document_start");
+}
+
 static void test_wrong_devices(void **state)
 {
     struct error err = {0};
@@ -236,7 +264,9 @@ static void run_step(struct device *dev, const struct workspace *w)
     k->attention_forward(dev, &(struct attention){.batch = 2,
                                                   .seq = w->seq,
                                                   .heads = HIDDEN / w->head_size,
-                                                  .kv_heads = HIDDEN / w->head_size,
+                                                  .kv_heads = w->kv_heads ? w->kv_heads : w->heads,
+                                                  .window = w->window,
+                                                  .causal = w->window > 0,
                                                   .head_size = w->head_size,
                                                   .dtype = w->dtype,
                                                   .qkv = x.at,
@@ -247,7 +277,9 @@ static void run_step(struct device *dev, const struct workspace *w)
     k->attention_backward(dev, &(struct attention){.batch = 2,
                                                    .seq = w->seq,
                                                    .heads = HIDDEN / w->head_size,
-                                                   .kv_heads = HIDDEN / w->head_size,
+                                                   .kv_heads = w->kv_heads ? w->kv_heads : w->heads,
+                                                   .window = w->window,
+                                                   .causal = w->window > 0,
                                                    .head_size = w->head_size,
                                                    .dtype = w->dtype,
                                                    .qkv = x.at,
@@ -273,7 +305,7 @@ static void run_step(struct device *dev, const struct workspace *w)
 /* Foretold to the byte, on one device after the other. */
 static void test_workspace(void **state)
 {
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 48; i++) {
         struct device *dev = make_device(i % 2 ? "avx512" : "baseline", 1 + i / 2 % 2);
         struct workspace w = {.dtype = (enum dtype)(i / 4 % 3),
                               .products = true,
@@ -285,7 +317,9 @@ static void test_workspace(void **state)
                               .head_size = 32,
                               .heads = HIDDEN / 32,
                               .squares = TOKENS * HIDDEN / SQUARES_BLOCK,
-                              .backward = i < 12};
+                              .kv_heads = i < 24 ? 0 : 1,
+                              .window = i < 24 ? 0 : 30,
+                              .backward = i % 24 < 12};
 
         if (!dev)
             continue;
@@ -301,17 +335,12 @@ static void test_workspace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_more_memory_than_there_is),
-        cmocka_unit_test(test_failure_sticks),
-        cmocka_unit_test(test_after_a_failed_test),
-        cmocka_unit_test(test_wrong_products),
-        cmocka_unit_test(test_wrong_devices),
-        cmocka_unit_test(test_numbered_devices),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_measure_peak),
-        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_more_memory_than_there_is),
+        cmocka_unit_test(test_failure_sticks), cmocka_unit_test(test_after_a_failed_test),
+        cmocka_unit_test(test_wrong_products), cmocka_unit_test(test_wrong_attention),
+        cmocka_unit_test(test_wrong_devices),  cmocka_unit_test(test_numbered_devices),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_measure_peak),   cmocka_unit_test(test_workspace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,6 +71,26 @@ static void do_attention(struct device *dev, int shift, struct run *run)
                                                                      .dqkv = run->out[2]});
 }
 
+/* Of 3 heads, which share keys. */
+static void do_grouped_attention(struct device *dev, int shift, struct run *run)
+{
+    struct attention op = {.batch = BATCH,
+                           .seq = SEQ,
+                           .heads = HEADS,
+                           .kv_heads = 1,
+                           .head_size = SIZE,
+                           .causal = true,
+                           .window = 20,
+                           .qkv = input(dev, shift, ROWS * 5 * SIZE, "qkv"),
+                           .out = run->out[0],
+                           .lse = run->out[1],
+                           .dout = input(dev, shift, ROWS * D, "dout"),
+                           .dqkv = run->out[2]};
+
+    device_kernels(dev)->attention_forward(dev, &op);
+    device_kernels(dev)->attention_backward(dev, &op);
+}
+
 static void do_norm(struct device *dev, int shift, struct run *run)
 {
     float *x = input(dev, shift, ROWS * D, "x"), *dy = input(dev, shift, ROWS * D, "dy");
@@ -281,6 +301,7 @@ static void check(operation *op, bool across_threads)
 
 TEST(matmul, false)
 TEST(attention, true)
+TEST(grouped_attention, true)
 TEST(norm, true)
 TEST(rms_norm, true)
 TEST(query_key, true)
@@ -292,10 +313,15 @@ TEST(optimizer, true)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_norm),          cmocka_unit_test(test_rms_norm),
-        cmocka_unit_test(test_query_key),     cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_embedding_backward),
+        cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_grouped_attention),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_query_key),
+        cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_embedding_backward),
         cmocka_unit_test(test_optimizer),
     };
 

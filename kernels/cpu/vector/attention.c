@@ -5,9 +5,11 @@
 struct head_slice ISA(attention_head)(const struct attention *op, int pair)
 {
     int batch_index = pair / op->heads, head_index = pair % op->heads;
+    int kv_head = head_index / (op->heads / op->kv_heads);
     size_t width = attention_width(op->heads, op->head_size),
            row = attention_row(op->heads, op->kv_heads, op->head_size);
-    size_t q = (size_t)batch_index * (size_t)op->seq * row + (size_t)head_index * (size_t)op->head_size;
+    size_t sample = (size_t)batch_index * (size_t)op->seq * row;
+    size_t k = sample + width + (size_t)kv_head * (size_t)op->head_size;
     int keys = op->lengths && op->lengths[batch_index] < op->seq ? op->lengths[batch_index] : op->seq;
 
     return (struct head_slice){
@@ -16,12 +18,13 @@ struct head_slice ISA(attention_head)(const struct attention *op, int pair)
         .seq = op->seq,
         .keys = keys < 0 ? 0 : keys,
         .causal = op->causal,
+        .window = op->window,
         .document_start = op->document_start ? op->document_start + (size_t)batch_index * (size_t)op->seq : NULL,
         .dtype = op->dtype,
         .stride = (ptrdiff_t)row,
-        .q = typed_at(op->dtype, op->qkv, q),
-        .k = typed_at(op->dtype, op->qkv, q + width),
-        .v = typed_at(op->dtype, op->qkv, q + 2 * width),
+        .q = typed_at(op->dtype, op->qkv, sample + (size_t)head_index * (size_t)op->head_size),
+        .k = typed_at(op->dtype, op->qkv, k),
+        .v = typed_at(op->dtype, op->qkv, k + attention_width(op->kv_heads, op->head_size)),
         .scale = 1.0f / sqrtf((float)op->head_size),
         .dropout = op->dropout.p > 0 ? &op->dropout : NULL,
         .element = op->dropout.first + (uint64_t)batch_index * op->dropout_stride +
@@ -68,23 +71,21 @@ void ISA(attention_unpack)(const struct head_slice *head, void *to, ptrdiff_t st
     WITH_DTYPE(head->dtype, T, unpack(T, head, to, stride, from, rows, scale));
 }
 
-int ISA(attention_first_key)(const struct head_slice *head, int query)
-{
-    return head->document_start ? head->document_start[query] / KEYS * KEYS : 0;
-}
-
-/* The starts of documents do not decrease: the queries that see none of the tile's keys are the last ones. The first
- * query, or on the diagonal query `lane`, sees some. */
-static void cut_documents(struct key_tile *tile, const int32_t *document_start)
+/* first_key does not decrease: the queries that see none of the tile's keys are the last ones. They are all only where
+ * the tile's keys are the last before the padding. */
+static void cut_queries(const struct head_slice *head, struct key_tile *tile)
 {
     int queries = tile->end, whole;
 
-    while (document_start[tile->end - 1] >= tile->first + tile->count)
+    while (tile->end > 0 && first_key(head, tile->query + tile->end - 1) >= tile->first + tile->count)
         tile->end--;
+    if (tile->end == 0) {
+        tile->count = 0;
+        return;
+    }
     whole = key_tile_vectors(tile) * LANES;
     tile->end = whole < queries ? whole : queries;
-    if (document_start[tile->end - 1] > tile->first)
-        tile->document_start = document_start;
+    tile->cut = first_key(head, tile->query + tile->end - 1) > tile->first;
 }
 
 struct key_tile ISA(attention_key_tile)(const struct head_slice *head, int query, int queries, int first)
@@ -94,14 +95,15 @@ struct key_tile ISA(attention_key_tile)(const struct head_slice *head, int query
     int most = diagonal ? DIAGONAL_KEYS : KEYS;
     struct key_tile tile = {
         .first = first,
+        .query = query,
         .count = end - first < most ? (end > first ? end - first : 0) : most,
         .lane = diagonal ? first - query : 0,
         .end = queries,
         .diagonal = diagonal,
     };
 
-    if (head->document_start && tile.count > 0)
-        cut_documents(&tile, head->document_start + query);
+    if ((head->document_start || head->window) && tile.count > 0)
+        cut_queries(head, &tile);
     return tile;
 }
 
@@ -116,13 +118,13 @@ static void mask_diagonal(struct key_tile tile, float *s)
         }
 }
 
-/* Key `tile.first + j` is seen by the queries whose document begins there or before. */
-static void mask_documents(struct key_tile tile, float *s)
+/* Key `tile.first + j` is seen by the queries whose document and window begin there or before. */
+static void mask_cut(const struct head_slice *head, struct key_tile tile, float *s)
 {
     int lanes = key_tile_vectors(&tile) * LANES, seeing = 0;
 
     for (int j = 0; j < tile.count; j++) {
-        while (seeing < tile.end && tile.document_start[seeing] <= tile.first + j)
+        while (seeing < tile.end && first_key(head, tile.query + seeing) <= tile.first + j)
             seeing++;
         for (int i = seeing / LANES * LANES; i < lanes; i += LANES) {
             float *lane = s + j * QUERIES + i;
@@ -150,8 +152,8 @@ void ISA(attention_scores)(const struct head_slice *head, const float *q_transpo
     });
     if (tile.diagonal)
         mask_diagonal(tile, s);
-    if (tile.document_start)
-        mask_documents(tile, s);
+    if (tile.cut)
+        mask_cut(head, tile, s);
 }
 
 typedef float four __attribute__((vector_size(16)));

@@ -28,6 +28,7 @@ struct head_slice {
     int seq;
     int keys; /* that are not padding */
     bool causal;
+    int window;                    /* 0: none */
     const int32_t *document_start; /* [seq] of this sample; NULL: all 0 */
     enum dtype dtype;
     ptrdiff_t stride; /* of q, k and v, in elements */
@@ -36,6 +37,14 @@ struct head_slice {
     const struct dropout *dropout; /* NULL: none */
     uint64_t element;              /* of dropout: the probability of query 0 and key 0 */
 };
+
+/* The first key that a query sees, but for causality. It does not decrease from one query to the next. */
+static inline int first_key(const struct head_slice *head, int query)
+{
+    int first = head->document_start ? head->document_start[query] : 0;
+
+    return head->window && first <= query - head->window ? query - head->window + 1 : first;
+}
 
 /* Head `pair` % heads of sample `pair` / heads. */
 struct head_slice ISA(attention_head)(const struct attention *op, int pair);
@@ -54,11 +63,11 @@ void ISA(attention_unpack)(const struct head_slice *head, void *to, ptrdiff_t st
 /* A tile of keys against a tile of queries, which are counted from the tile's first. */
 struct key_tile {
     int first, count;
+    int query;     /* the first of the queries */
     int lane;      /* queries before this one see none of these keys */
     int end;       /* nor do queries from this one on; rounded up to a whole vector */
     bool diagonal; /* queries [lane, lane + DIAGONAL_KEYS) see some of them */
-    /* [end] of the queries; NULL: none of their documents begins within the tile */
-    const int32_t *document_start;
+    bool cut;      /* a document or a window begins within the tile */
 };
 
 /* The vectors of queries from the first to `end`. */
@@ -67,16 +76,19 @@ static inline int key_tile_vectors(const struct key_tile *tile)
     return (tile->end + LANES - 1) / LANES;
 }
 
-/* The first tile of keys for the tile of queries that begins at `query` begins at this key. */
-int ISA(attention_first_key)(const struct head_slice *head, int query);
-
 /*
  * The tile that begins at key `first`, for the tile of queries [query, query + queries). count is 0 when there is none.
+ * The first tile begins at attention_first_tile.
  */
+static inline int attention_first_tile(const struct head_slice *head, int query)
+{
+    return first_key(head, query) / KEYS * KEYS;
+}
+
 struct key_tile ISA(attention_key_tile)(const struct head_slice *head, int query, int queries, int first);
 
 /* s[keys, queries] = scores, from the transposed, scaled queries; those of keys after the query are -FLT_MAX, those of
- * other documents minus infinity. k: the tile's keys. */
+ * other documents and before the window minus infinity. k: the tile's keys. */
 void ISA(attention_scores)(const struct head_slice *head, const float *q_transposed, struct key_tile tile,
                            struct rows k, float *s);
 

@@ -1,6 +1,9 @@
 #include "kernels/cpu/vector/attention.h"
 
+#include <math.h>
 #include <omp.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 /*
  * FlashAttention-2's backward pass (arXiv 2307.08691, algorithm 2), a head at a time. With delta = rowsum(dout * out):
@@ -8,7 +11,8 @@
  *   dV += P^T dout      dK += dS^T Q         dQ += dS K
  * and the scale of the scores applied to dQ and dK when they are written.
  *
- * One thread does a whole head, tile after tile: so the sums dK and dV are made in the same order every time.
+ * One thread does a whole head, tile after tile: so the sums dK and dV are made in the same order every time. Query heads
+ * that share a head of keys are then added up in their order, whichever thread has computed them.
  */
 struct attention_work {
     /* of the tile of queries */
@@ -18,7 +22,7 @@ struct attention_work {
     float lse[QUERIES], delta[QUERIES];
     uint64_t mask[KEYS];
     /* of the head */
-    float *k, *v, *dk, *dv; /* [seq][padded] */
+    float *k, *v, *dk, *dv; /* [seq][padded]; dv follows dk */
 };
 
 /* Where dqkv and the gradient that comes in lie, in addition to the head. */
@@ -29,6 +33,13 @@ struct gradients {
     void *dq, *dk, *dv; /* rows are head.stride apart */
 };
 
+/* Of the heads of a group that share their keys: dK and, behind it, dV of those before `turn`. */
+struct group_sums {
+    atomic_int turn; /* the head that is to be added next */
+    _Alignas(64) float dk[];
+};
+
+_Static_assert(sizeof(struct group_sums) == ATTENTION_TURN * sizeof(float), "workspace.h is to allow for it");
 _Static_assert(sizeof(struct attention_work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
 
 static struct attention_work *work_in(float *scratch, int seq, int padded)
@@ -72,7 +83,7 @@ static void load_queries(const struct head_slice *head, const struct gradients *
     ISA(attention_pack)(head, w->dout, typed_at(head->dtype, g->dout, (size_t)(query * g->stride)), g->stride, queries);
     out = ISA(attention_rows)(head, g->out, g->stride, query, queries, w->dq);
     for (int i = 0; i < QUERIES; i++) {
-        w->lse[i] = i < queries ? g->lse[query + i] * LOG2_E : 0;
+        w->lse[i] = i < queries && g->lse[query + i] != -INFINITY ? g->lse[query + i] * LOG2_E : 0;
         w->delta[i] = i < queries ? dot_product(out.at + i * out.stride, w->dout + i * head->padded, head->size) : 0;
     }
     ISA(attention_transpose)
@@ -187,7 +198,7 @@ static void head_backward(const struct head_slice *head, const struct gradients 
         struct key_tile tile;
 
         load_queries(head, g, w, query, queries);
-        for (int key = ISA(attention_first_key)(head, query);; key += tile.count) {
+        for (int key = attention_first_tile(head, query);; key += tile.count) {
             tile = ISA(attention_key_tile)(head, query, queries, key);
             if (tile.count == 0)
                 break;
@@ -196,41 +207,79 @@ static void head_backward(const struct head_slice *head, const struct gradients 
         ISA(attention_unpack)
         (head, typed_at(head->dtype, g->dq, (size_t)(query * head->stride)), head->stride, w->dq, queries, head->scale);
     }
+}
+
+/* Adds a head's dK and dV to those of the heads before it; the last of the group writes them. */
+static void write_keys(const struct head_slice *head, const struct gradients *g, struct attention_work *w, int seq,
+                       struct group_sums *sums, int place, int group)
+{
+    size_t both = 2 * (size_t)seq * (size_t)head->padded;
+
+    while (place > 0 && atomic_load(&sums->turn) != place)
+        sched_yield();
+    for (size_t i = 0; i < both && place > 0; i += LANES)
+        vec_store(w->dk + i, vec_load(sums->dk + i) + vec_load(w->dk + i));
+    if (place < group - 1) {
+        memcpy(sums->dk, w->dk, both * sizeof *sums->dk);
+        atomic_store(&sums->turn, place + 1);
+        return;
+    }
     ISA(attention_unpack)(head, g->dk, head->stride, w->dk, seq, head->scale);
     ISA(attention_unpack)(head, g->dv, head->stride, w->dv, seq, 1.0f);
 }
 
-static void one_head(const struct attention *op, float *scratch, int pair)
+static struct gradients gradients_of(const struct attention *op, const struct head_slice *head, int pair)
 {
-    struct head_slice head = ISA(attention_head)(op, pair);
     size_t width = attention_width(op->heads, op->head_size), sample = (size_t)(pair / op->heads) * (size_t)op->seq;
+    int group = op->heads / op->kv_heads;
     size_t column = (size_t)(pair % op->heads) * (size_t)op->head_size, at = sample * width + column;
-    size_t dq = sample * (size_t)head.stride + column;
-    struct gradients g = {
+    size_t dq = sample * (size_t)head->stride;
+    size_t dk = dq + width + (size_t)(pair % op->heads / group) * (size_t)op->head_size;
+
+    return (struct gradients){
         .out = typed_at(op->dtype, op->out, at),
         .dout = typed_at(op->dtype, op->dout, at),
         .stride = (ptrdiff_t)width,
         .lse = op->lse + (size_t)pair * (size_t)op->seq,
-        .dq = typed_at(op->dtype, op->dqkv, dq),
-        .dk = typed_at(op->dtype, op->dqkv, dq + width),
-        .dv = typed_at(op->dtype, op->dqkv, dq + 2 * width),
+        .dq = typed_at(op->dtype, op->dqkv, dq + column),
+        .dk = typed_at(op->dtype, op->dqkv, dk),
+        .dv = typed_at(op->dtype, op->dqkv, dk + attention_width(op->kv_heads, op->head_size)),
     };
-
-    head_backward(&head, &g, work_in(scratch, op->seq, head.padded), op->seq);
 }
 
+/* Head `place` of the group of heads that share head number `index` of all samples' keys. */
+static void one_head(const struct attention *op, float *scratch, struct group_sums *sums, int index, int place)
+{
+    int group = op->heads / op->kv_heads, pair = index * group + place;
+    struct head_slice head = ISA(attention_head)(op, pair);
+    struct gradients g = gradients_of(op, &head, pair);
+    struct attention_work *w = work_in(scratch, op->seq, head.padded);
+
+    head_backward(&head, &g, w, op->seq);
+    write_keys(&head, &g, w, op->seq, sums, place, group);
+}
+
+/*
+ * Threads take the first head of all groups, then the second of all, and so on: the one before is mostly done when a
+ * head is to be added to it. A thread never waits for a head that no thread has begun.
+ */
 void ISA(attention_backward)(struct device *dev, const struct attention *op)
 {
-    int padded = (op->head_size + LANES - 1) / LANES * LANES, pairs = op->batch * op->heads;
-    size_t stride;
-    float *scratch;
+    int padded = (op->head_size + LANES - 1) / LANES * LANES, groups = op->batch * op->kv_heads;
+    size_t each = op->kv_heads < op->heads ? workspace_attention_group_floats(op->seq, padded) : 0;
+    size_t stride = workspace_part_floats(workspace_attention_backward_floats(op->seq, padded));
+    float *scratch, *sums;
 
     if (!device_ready(dev, op->dtype, "attention_backward") || !attention_valid(dev, op))
         return;
-    scratch = cpu_scratch_parts(dev, dev->threads, workspace_attention_backward_floats(op->seq, padded), &stride);
+    scratch = cpu_scratch(dev, (size_t)dev->threads * stride + (size_t)groups * each);
     if (!scratch)
         return;
-#pragma omp parallel for num_threads(dev->threads) schedule(dynamic)
-    for (int pair = 0; pair < pairs; pair++)
-        one_head(op, scratch + omp_get_thread_num() * stride, pair);
+    sums = scratch + (size_t)dev->threads * stride;
+    for (int i = 0; i < groups && each; i++)
+        atomic_init(&((struct group_sums *)(sums + (size_t)i * each))->turn, 0);
+#pragma omp parallel for num_threads(dev->threads) schedule(monotonic : dynamic)
+    for (int i = 0; i < op->batch * op->heads; i++)
+        one_head(op, scratch + omp_get_thread_num() * stride, (struct group_sums *)(sums + (size_t)(i % groups) * each),
+                 i % groups, i / groups);
 }

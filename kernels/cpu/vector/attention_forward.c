@@ -111,15 +111,18 @@ static void visit_keys(const struct head_slice *head, struct attention_work *w, 
     });
 }
 
-/* out = out / sum; lse in natural units. With no key to see (an empty sample) out is 0 and lse is minus infinity. */
+/* out = out / sum; lse in natural units. With no key to see, sum is 0: out is 0, and lse minus infinity. */
 static void finish_rows(const struct head_slice *head, struct attention_work *w, int queries, float *lse)
 {
     float scale = head->dropout ? dropout_scale(head->dropout->p) : 1.0f;
 
     for (int i = 0; i < queries; i++)
-        lse[i] = head->keys ? (w->highest[i] + log2f(w->sum[i])) * LN_2 : -INFINITY;
-    for (int lane = 0; lane < queries && head->keys; lane += LANES)
-        rescale_rows(w->out + lane, head->size, scale / vec_load(w->sum + lane));
+        lse[i] = w->sum[i] == 0 ? -INFINITY : (w->highest[i] + log2f(w->sum[i])) * LN_2;
+    for (int lane = 0; lane < queries; lane += LANES) {
+        vec sum = vec_load(w->sum + lane);
+
+        rescale_rows(w->out + lane, head->size, vec_select(sum == 0.0f, (vec){0}, scale / sum));
+    }
 }
 
 /* What begins a tile of queries: these, transposed, and nothing yet in the sums. */
@@ -155,7 +158,7 @@ static void one_tile(const struct attention *op, float *scratch, int pair, int q
     struct key_tile tile;
 
     begin_rows(&head, w, query, queries);
-    for (int key = ISA(attention_first_key)(&head, query);; key += tile.count) {
+    for (int key = attention_first_tile(&head, query);; key += tile.count) {
         tile = ISA(attention_key_tile)(&head, query, queries, key);
         if (tile.count == 0)
             break;
