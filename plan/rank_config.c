@@ -159,6 +159,7 @@ static struct workspace attention_sizes(const struct job *job, const struct devi
         .dtype = job->precision.compute,
         .seq = job->model.seq_length,
         .head_size = model_head_size(&job->model),
+        .window = job->model.window,
         .masked = job->model.bidirectional || job->dropout.attention > 0 || job->data.reset == RESET_DOCUMENT,
         .attention = device->attention,
     };
@@ -223,6 +224,7 @@ size_t rank_config_workspace(const struct rank_config *config)
                       : transform && gpu                         ? m->hidden
                                                                  : 0;
     sizes.heads = layers ? m->heads / tp : 0;
+    sizes.kv_heads = layers ? model_kv_heads(m) / tp : 0;
     if (!layers)
         sizes.head_size = 0;
     for (int kind = 0; kind < UNIT_KINDS; kind++)
