@@ -124,8 +124,11 @@ static void start_bucket(struct zero *zero, struct zero_unit *u, const float *se
                                               slot->scratch, error_first(&zero->error));
 }
 
+/* A unit without parameters, as that of rotary positions, sends nothing. */
 static void start_reduce(struct zero *zero, struct zero_unit *u, const float *send)
 {
+    if (u->size.shard_count == 0)
+        release_micro_grad(zero, send);
     for (size_t first = 0; first < u->size.shard_count; first += zero->shared.bucket)
         start_bucket(zero, u, send, first);
 }
