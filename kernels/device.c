@@ -284,8 +284,10 @@ bool matmul_valid(struct device *dev, const struct matmul *op)
     else if ((needs_bias && !op->bias) || (needs_aux && !op->aux))
         device_fail(dev, CODE_INTERNAL, "%s: matmul: the epilogue needs %s, which is NULL", kind,
                     needs_bias && !op->bias ? "bias" : "aux");
-    else if (op->sums && (op->epilogue != EPILOGUE_NONE || op->transpose_b || op->ldb != op->n))
-        device_fail(dev, CODE_INTERNAL, "%s: matmul: column sums need a packed, untransposed b and no epilogue", kind);
+    else if (op->sums && (op->epilogue != EPILOGUE_NONE ||
+                          (op->sums_of_a ? !op->transpose_a || op->lda != op->m : op->transpose_b || op->ldb != op->n)))
+        device_fail(dev, CODE_INTERNAL, "%s: matmul: column sums need a packed, %s and no epilogue", kind,
+                    op->sums_of_a ? "transposed a" : "untransposed b");
     else if (op->accumulate && (op->epilogue != EPILOGUE_NONE || (op->dtype != DTYPE_F32 && !op->c_fp32)))
         device_fail(dev, CODE_INTERNAL, "%s: matmul: accumulate needs c in fp32 and no epilogue", kind);
     else

@@ -86,6 +86,13 @@ bool query_key_valid(struct device *dev, const struct query_key *op);
 /* The same product with all strides given: kernels.h's 0 means packed. */
 struct matmul matmul_with_strides(const struct matmul *op);
 
+/* The operand [k, *columns] whose column sums op->sums are. */
+static inline const void *matmul_summed(const struct matmul *op, int *columns)
+{
+    *columns = op->sums_of_a ? op->m : op->n;
+    return op->sums_of_a ? op->a : op->b;
+}
+
 /* Of a product with its strides given. False: the device has failed, and says what is wrong. */
 bool matmul_valid(struct device *dev, const struct matmul *op);
 

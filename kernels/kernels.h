@@ -156,8 +156,9 @@ int device_gpu_name(const struct device *dev, unsigned char name[], struct error
  * a GPU's library may also round the product before the epilogue. accumulate therefore requires a c in fp32 and
  * EPILOGUE_NONE.
  *
- * sums [n], fp32, if not NULL: set to the column sums of b [k,n], like bias_backward. When the product is a weight
- * gradient x^T dy, this is the bias gradient. It requires EPILOGUE_NONE and a packed b that is not transposed.
+ * sums, fp32, if not NULL: set to column sums, like bias_backward: [n] of b [k,n]; with sums_of_a, [m] of a [k,m]. When
+ * the product is a weight gradient, x^T dy or dy^T x, this is the bias gradient. It requires EPILOGUE_NONE, and a packed
+ * b that is not transposed or a packed a that is.
  */
 enum epilogue { EPILOGUE_NONE, EPILOGUE_BIAS, EPILOGUE_BIAS_GELU, EPILOGUE_DGELU };
 
@@ -171,6 +172,7 @@ struct matmul {
     const void *a, *b, *bias;
     void *aux, *c;
     float *sums;
+    bool sums_of_a;
 };
 
 /*

@@ -163,12 +163,14 @@ void cpu_matmul(struct device *dev, const struct matmul *given)
 {
     struct matmul op = matmul_with_strides(given);
     struct cpu *cpu = device_cpu(dev);
+    const void *summed;
     int columns;
 
     if (!device_ready(dev, op.dtype, "matmul") || !matmul_valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
+    summed = matmul_summed(&op, &columns);
     if (op.sums)
-        cpu->vector->op.bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);
+        cpu->vector->op.bias_backward(dev, op.dtype, op.sums, summed, op.k, columns, false);
     if (op.epilogue == EPILOGUE_NONE || op.epilogue == EPILOGUE_DGELU)
         op.bias = NULL;
     if (!matmul_native(cpu->library, op.dtype)) {

@@ -298,6 +298,8 @@ void cuda_matmul(struct device *dev, const struct matmul *given)
     struct matmul op = matmul_with_strides(given);
     struct matmul_choice *choice;
     void *workspace, *d;
+    const void *summed;
+    int columns;
 
     if (!device_ready(dev, op.dtype, "matmul") || !matmul_valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
@@ -310,6 +312,7 @@ void cuda_matmul(struct device *dev, const struct matmul *given)
     } while (!run_algorithm(dev, choice, &op, d, workspace) && !dev->failed);
     if (choice->call.unfused)
         cuda_epilogue(dev, &op, d);
+    summed = matmul_summed(&op, &columns);
     if (op.sums)
-        cuda_bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);
+        cuda_bias_backward(dev, op.dtype, op.sums, summed, op.k, columns, false);
 }

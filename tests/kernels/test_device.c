@@ -94,6 +94,8 @@ static void expect_refused(struct matmul op, const char *reason)
 
 static void test_wrong_products(void **state)
 {
+    float sum;
+
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 0}, "k must be 1 or more");
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 4, .lda = 3}, "lda = 3");
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 4, .transpose_b = true, .ldb = 2}, "ldb = 2");
@@ -102,6 +104,12 @@ static void test_wrong_products(void **state)
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .dtype = DTYPE_BF16, .accumulate = true}, "c in fp32");
     expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .epilogue = EPILOGUE_BIAS, .accumulate = true},
                    "no epilogue");
+    expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .transpose_b = true, .sums = &sum},
+                   "a packed, untransposed b");
+    expect_refused((struct matmul){.m = 2, .n = 2, .k = 2, .sums_of_a = true, .sums = &sum}, "a packed, transposed a");
+    expect_refused(
+        (struct matmul){.m = 2, .n = 2, .k = 2, .lda = 3, .transpose_a = true, .sums_of_a = true, .sums = &sum},
+        "a packed, transposed a");
 }
 
 static void expect_attention_refused(struct attention op, const char *reason)

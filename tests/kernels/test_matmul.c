@@ -178,19 +178,26 @@ static void test_none(void **state)
     check_epilogue(EPILOGUE_NONE);
 }
 
-/* Beside the product of a weight's gradient, the column sums of b. */
+/* Beside the product of a weight's gradient, the column sums of b or a. */
 static void check_sums(struct device *dev, enum dtype dtype)
 {
-    for (int i = 0; i < 4; i++) {
-        struct matmul op = {
-            .m = 24, .n = i & 1 ? 40 : 33, .k = 70, .transpose_a = true, .dtype = dtype, .c_fp32 = true};
+    for (int i = 0; i < 8; i++) {
+        struct matmul op = {.m = 24,
+                            .n = i & 1 ? 40 : 33,
+                            .k = 70,
+                            .transpose_a = true,
+                            .dtype = dtype,
+                            .c_fp32 = true,
+                            .sums_of_a = i >= 4};
         struct matmul plain;
         struct tensor a = random_tensor(dev, dtype, (size_t)op.k * op.m, "a");
         struct tensor b = random_tensor(dev, dtype, (size_t)op.k * op.n, "b");
         struct tensor c = poisoned_tensor(dev, DTYPE_F32, (size_t)op.m * op.n);
         struct tensor alone = poisoned_tensor(dev, DTYPE_F32, (size_t)op.m * op.n);
-        struct tensor sums = poisoned_tensor(dev, DTYPE_F32, op.n);
-        double *want = reference(dev, op.n);
+        struct tensor from = op.sums_of_a ? a : b;
+        int columns = op.sums_of_a ? op.m : op.n;
+        struct tensor sums = poisoned_tensor(dev, DTYPE_F32, columns);
+        double *want = reference(dev, columns);
 
         op.a = a.at;
         op.b = b.at;
@@ -202,9 +209,9 @@ static void check_sums(struct device *dev, enum dtype dtype)
         device_kernels(dev)->matmul(dev, &op);
         device_kernels(dev)->matmul(dev, &plain);
         for (int row = 0; row < op.k; row++)
-            for (int col = 0; col < op.n; col++)
-                want[col] += tensor_get(b, (size_t)row * op.n + col);
-        expect_rounded("sums", sums, want, op.n, 2e-5);
+            for (int col = 0; col < columns; col++)
+                want[col] += tensor_get(from, (size_t)row * columns + col);
+        expect_rounded("sums", sums, want, columns, 2e-5);
         for (size_t j = 0; j < c.count; j++)
             assert_true(tensor_get(c, j) == tensor_get(alone, j));
         finish_buffers(dev);
