@@ -67,4 +67,5 @@ def main(what, prefix, *rest):
     print("%d tokens, %d sentences, %d documents" % (sum(map(len, texts)), sum(map(len, wanted)), len(texts)))
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])
