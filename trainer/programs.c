@@ -3,18 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-const char *program_path(char path[4096], const char *name)
-{
-    if (name[0] == '/' || !getcwd(path, 2048) || strlen(name) >= 2048)
-        return name;
-    strcat(path, "/");
-    return strcat(path, name);
-}
 
 /*
  * Prints the state of job $1, and "step" unless its step $2 has ended: the run's own step may end in a job that goes
@@ -35,7 +26,7 @@ static int ask_squeue(const char *job, const char *step, char *text, size_t size
 
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -1;
-    program_spawn(&pid, words, -1, ends[1], NULL);
+    program_spawn(&pid, words, ends[1], NULL);
     close(ends[1]);
     while ((got = read(ends[0], text + used, size - 1 - used)) > 0 || (got < 0 && errno == EINTR))
         used += got > 0 ? (size_t)got : 0;

@@ -10,9 +10,6 @@
 #define CKPTD  "muster-ckptd"
 #define REPORT "muster-report"
 
-/* A file's absolute name, for a program that may be started in another directory; in `path`, or as it is. */
-const char *program_path(char path[4096], const char *name);
-
 enum slurm_answer {
     SLURM_SILENT,     /* no squeue, or slurmctld did not answer */
     SLURM_UNKNOWN,    /* no such job: it ended long ago, or this user may not see it */

@@ -14,7 +14,6 @@
  *   - Slurm does not answer: the time of the heartbeat decides, and, since clocks differ, whether it changes.
  * A wrong answer costs a run, never a checkpoint: an owner wrongly taken for dead commits nothing more.
  */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -22,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -203,20 +201,12 @@ static bool command_keeper(struct claim_watch *watch, enum claim_command command
 static int start_keeper(struct claim_watch *watch, struct error *err)
 {
     const char *arguments[] = {"--claim", watch->dir, NULL};
-    int ends[2], result;
 
     watch->started = clock_monotonic();
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return error_errno(err, CODE_IO, "no socket for " CKPTD);
-    result = program_start(&watch->keeper, CKPTD, arguments, ends[1], -1, err);
-    close(ends[1]);
-    watch->channel = ends[0];
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    if (result < 0)
-        end_keeper(watch);
-    else if (watch->claimed)
+    watch->channel = program_start(&watch->keeper, CKPTD, arguments, -1, err);
+    if (watch->claimed)
         command_keeper(watch, CLAIM_KEEP);
-    return result;
+    return watch->channel < 0 ? -1 : 0;
 }
 
 /* The next message of the keeper: its answer, or what it reports by itself. False if there is none. */

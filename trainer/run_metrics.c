@@ -33,9 +33,7 @@ struct metrics_link {
     long last_step;        /* of the file, when it was opened */
     int validated;         /* that step */
     long gap_first, gap_last;
-    char reason[1024]; /* of the last failure */
-    size_t answered;
-    char answers[4096];      /* the beginning of a line */
+    char reason[1024];       /* of the last failure */
     size_t begin, sent, end; /* of `lines`: those that are not done; those not sent yet */
     char lines[MOST_WAITING];
 };
@@ -98,30 +96,21 @@ static void start_writer(struct run *run)
 {
     struct metrics_link *l = run->metrics;
     const char *job = getenv("SLURM_JOB_ID"), *dir = run->job->checkpoint.dir, *path = run->job->report.metrics;
-    char write[32], id[32], owner[32], whole[4096];
-    const char *arguments[] = {write, path, id, owner, NULL};
-    int ends[2], stream = open_stream(path), result;
+    int stream = open_stream(path);
+    char write[32], id[32], owner[32];
+    const char *arguments[] = {write, stream < 0 ? path : METRICS_STREAM, id, owner, NULL};
     struct error err;
 
     l->started = clock_monotonic();
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return;
-    arguments[1] = stream < 0 ? program_path(whole, path) : METRICS_STREAM;
     snprintf(write, sizeof write, "--write=%ld", l->fresh && !l->opened ? -1 : find_step(run));
     snprintf(id, sizeof id, job ? "%.0d%s" : "%d", job ? 0 : (int)getpid(), job);
     snprintf(owner, sizeof owner, "%u", dir[0] ? crc32c(0, dir, strlen(dir)) : (unsigned)getpid());
-    result = program_start(&l->pid, REPORT, arguments, ends[1], stream, &err);
-    close(ends[1]);
+    l->socket = program_start(&l->pid, REPORT, arguments, stream, &err);
     if (stream >= 0)
         close(stream);
-    l->socket = ends[0];
     l->sent = l->begin;
-    l->answered = 0;
-    if (result == 0)
-        return;
-    close(l->socket);
-    l->socket = -1;
-    report_failure(run, err.text);
+    if (l->socket < 0)
+        report_failure(run, err.text);
 }
 
 static void lose_writer(struct run *run)
@@ -159,22 +148,25 @@ static void take_answer(struct run *run, const char *answer)
 
 static void take_answers(struct run *run)
 {
-    struct metrics_link *l = run->metrics;
+    char answer[METRICS_ANSWER_SIZE];
     ssize_t got;
 
-    while ((got = recv(l->socket, l->answers + l->answered, sizeof l->answers - l->answered, MSG_DONTWAIT)) > 0) {
-        char *line = l->answers, *newline;
-
-        l->answered += (size_t)got;
-        for (; (newline = memchr(line, '\n', l->answered - (size_t)(line - l->answers))); line = newline + 1) {
-            *newline = '\0';
-            take_answer(run, line);
-        }
-        l->answered -= (size_t)(line - l->answers);
-        memmove(l->answers, line, l->answered);
-    }
-    if (got == 0 || (errno != EAGAIN && errno != EINTR))
+    while ((got = metrics_receive(run->metrics->socket, answer, sizeof answer)) > 0)
+        take_answer(run, answer);
+    if (got == 0 || errno != EAGAIN)
         lose_writer(run);
+}
+
+static void send_lines(struct metrics_link *l)
+{
+    while (l->sent < l->end) {
+        const char *line = l->lines + l->sent;
+        size_t length = (size_t)((const char *)memchr(line, '\n', l->end - l->sent) + 1 - line);
+
+        if (send(l->socket, line, length, MSG_NOSIGNAL) < 0)
+            return;
+        l->sent += length;
+    }
 }
 
 /* Sends what the writer takes, and takes what it answers; waits until this is enough, at most for so long. */
@@ -186,9 +178,7 @@ static void exchange_lines(struct run *run, double seconds, is_enough *enough)
     if (l->socket < 0 && (l->ending || l->started == 0 || clock_monotonic() - l->started >= AGAIN_SECONDS))
         start_writer(run);
     while (l->socket >= 0) {
-        ssize_t sent = send(l->socket, l->lines + l->sent, l->end - l->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-
-        l->sent += sent > 0 ? (size_t)sent : 0;
+        send_lines(l);
         if (l->ending && (l->failing || l->sent == l->end))
             shutdown(l->socket, SHUT_WR);
         take_answers(run);

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -60,17 +59,12 @@ static int start_ckptd(struct saver *s, struct error *err)
     const char *stage = ckpt_stage_directory(s->stage);
     int mib = s->job->checkpoint.drain_mib; /* a second; 0: no limit */
     const char *arguments[] = {"--quiet", "--child", mib > 0 ? cap : stage, mib > 0 ? stage : NULL, NULL};
-    int ends[2], result;
 
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return error_errno(err, CODE_IO, "no socket for " CKPTD);
     if (s->ckptd.run > 0)
         close(s->ckptd.run);
-    s->ckptd.run = ends[0];
     snprintf(cap, sizeof cap, "--cap=%d", mib);
-    result = program_start(&s->ckptd.pid, CKPTD, arguments, ends[1], STDOUT_FILENO, err);
-    close(ends[1]);
-    return result;
+    s->ckptd.run = program_start(&s->ckptd.pid, CKPTD, arguments, STDOUT_FILENO, err);
+    return s->ckptd.run < 0 ? -1 : 0;
 }
 
 static bool is_running(struct saver *s)

@@ -56,18 +56,11 @@ enum { KILL_FILE_SECONDS = 2, WATCHER_SECONDS = 5 }; /* at most for its first lo
 
 static void start_watcher(struct run *run)
 {
-    struct kill_watch *watch = &run->kill_watch;
-    char whole[4096];
-    const char *arguments[] = {"--watch", program_path(whole, run->job->report.kill_file), NULL};
-    int ends[2];
+    const char *arguments[] = {"--watch", run->job->report.kill_file, NULL};
     pid_t pid;
 
-    watch->started = clock_monotonic();
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return;
-    program_start(&pid, REPORT, arguments, ends[1], -1, NULL);
-    close(ends[1]);
-    watch->socket = ends[0];
+    run->kill_watch.started = clock_monotonic();
+    run->kill_watch.socket = program_start(&pid, REPORT, arguments, -1, NULL);
 }
 
 /* Whether the file is there, as its watcher has found (muster-report --watch): a look at it may never end. */

@@ -66,9 +66,9 @@ static int spawn_with(pid_t *pid, const char *const *words, const int own[FILES]
     return error_set(err, CODE_IO, "%s cannot be started: %s", words[0], strerror(code));
 }
 
-int program_spawn(pid_t *pid, const char *const *words, int input, int output, struct error *err)
+int program_spawn(pid_t *pid, const char *const *words, int output, struct error *err)
 {
-    return spawn_with(pid, words, (const int[]){-1, input, output}, err);
+    return spawn_with(pid, words, (const int[]){-1, -1, output}, err);
 }
 
 /* The program of that name beside this one, as in a build tree or an installation under any prefix; else its name. */
@@ -221,20 +221,24 @@ static pid_t ask_launcher(const char *name, const char *const *arguments, const 
     return pid;
 }
 
-int program_start(pid_t *pid, const char *name, const char *const *arguments, int input, int output, struct error *err)
+int program_start(pid_t *pid, const char *name, const char *const *arguments, int output, struct error *err)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC), directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const int files[FILES] = {directory, input < 0 ? null : input, output < 0 ? null : output};
-    int result = 0;
+    int ends[2] = {-1, -1}, result = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
+    const int files[FILES] = {directory, ends[1], output < 0 ? null : output};
 
-    *pid = ask_launcher(name, arguments, files);
-    if (*pid <= 0)
+    *pid = result < 0 ? 0 : ask_launcher(name, arguments, files);
+    if (result < 0)
+        error_errno(err, CODE_IO, "no socket for %s", name);
+    else if (*pid <= 0)
         result = spawn_beside(pid, name, arguments, files, err);
-    if (directory >= 0)
-        close(directory);
-    if (null >= 0)
-        close(null);
-    return result;
+    close(directory);
+    close(null);
+    close(ends[1]);
+    if (result == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0)
+        return ends[0];
+    close(ends[0]);
+    return -1;
 }
 
 bool program_is_running(pid_t *pid)

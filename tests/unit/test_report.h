@@ -81,9 +81,9 @@ static inline size_t format_run(char *buf, const struct metrics_step *steps, siz
 
 struct test_writer {
     pid_t pid;
-    FILE *socket;
-    char answer[2048]; /* the last one */
-    char said[8192];   /* all its lines for the log */
+    int socket;
+    char answer[METRICS_ANSWER_SIZE]; /* the last one */
+    char said[8192];                  /* all its lines for the log */
 };
 
 static inline struct test_writer serve_run(const struct metrics_run *run, uid_t user)
@@ -91,7 +91,7 @@ static inline struct test_writer serve_run(const struct metrics_run *run, uid_t 
     struct test_writer w = {0};
     int ends[2];
 
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
     w.pid = fork();
     assert_true(w.pid >= 0);
     if (w.pid == 0) {
@@ -103,25 +103,21 @@ static inline struct test_writer serve_run(const struct metrics_run *run, uid_t 
         _exit(0);
     }
     close(ends[1]);
-    w.socket = fdopen(ends[0], "r+");
-    assert_non_null(w.socket);
+    w.socket = ends[0];
     return w;
 }
 
-/* The next answer that is not for the log, without its newline; "" at the end. */
+/* The next answer that is not for the log; "" at the end. */
 static inline const char *next_answer(struct test_writer *w)
 {
-    while (fgets(w->answer, sizeof w->answer, w->socket) && w->answer[0] == ' ')
-        strcpy(w->said + strlen(w->said), w->answer + 1);
-    if (feof(w->socket))
-        w->answer[0] = '\0';
-    w->answer[strcspn(w->answer, "\n")] = '\0';
+    while (metrics_receive(w->socket, w->answer, sizeof w->answer) > 0 && w->answer[0] == ' ')
+        sprintf(w->said + strlen(w->said), "%s\n", w->answer + 1);
     return w->answer;
 }
 
 static inline void send_text(struct test_writer *w, const char *text)
 {
-    assert_int_equal(send(fileno(w->socket), text, strlen(text), MSG_NOSIGNAL), strlen(text));
+    assert_int_equal(send(w->socket, text, strlen(text), MSG_NOSIGNAL), strlen(text));
 }
 
 static inline void send_step(struct test_writer *w, const struct metrics_step *step)
@@ -143,10 +139,10 @@ static inline void end_writer(struct test_writer *w)
 {
     int status;
 
-    shutdown(fileno(w->socket), SHUT_WR);
+    shutdown(w->socket, SHUT_WR);
     while (*next_answer(w))
         ;
-    fclose(w->socket);
+    close(w->socket);
     assert_int_equal(waitpid(w->pid, &status, 0), w->pid);
     assert_int_equal(status, 0);
 }

@@ -21,6 +21,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "common/error.h"
 
@@ -73,19 +74,23 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
  * trainer's does: rank 0 starts `muster-report --write` (trainer/run_metrics.c), which ends soon after the run has, or
  * when its file system answers.
  *
- * Its standard input is a socket. On it come lines, and each is answered by a line "+" when it is done:
+ * Its standard input is a socket of messages. Each is a line, and is answered by "+" when it is done:
  *     {"step":120,...}                    is appended, so that no reader of the file sees half a line
  *     v120 ,"valid_loss":3.5}             metrics_format_end of that step: its line gets this, if it was the last one in
  *                                         the file and had no validation
  *     s                                   the lines before it are flushed to disk
  * A line that fails is tried again every few seconds, once more when the run has ended, and those after it wait. Other
- * lines that the writer sends:
+ * messages of the writer:
  *     o120 1                              the file is open, and ends with step 120 (0: it is empty), with a validation
  *     !cannot write ...                   the first failure since something was done
  *     xmetrics /: it is a directory ...   this can never be a file of metrics: the writer ends
  *      the metrics ...                    (after a blank) a line for the log
  */
-#define METRICS_STREAM "/dev/stdout"
+#define METRICS_STREAM      "/dev/stdout"
+#define METRICS_ANSWER_SIZE 12288
+
+/* The next message, with a 0, of at most size - 1 bytes: its length; 0 at the end; -1 and errno. */
+ssize_t metrics_receive(int socket, char *text, size_t size);
 
 struct metrics_run {
     const char *path; /* report.metrics; METRICS_STREAM for a stream of the run, to which lines are only appended */

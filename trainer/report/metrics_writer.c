@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,17 +43,28 @@ struct metrics_file {
     long gaps;                /* such gaps */
 };
 
-/* A line to rank 0. */
+ssize_t metrics_receive(int socket, char *text, size_t size)
+{
+    ssize_t got;
+
+    do /* a peer that ends without reading all resets the connection; what it sent is still there */
+        got = recv(socket, text, size - 1, 0);
+    while (got < 0 && (errno == ECONNRESET || errno == EINTR));
+    text[got > 0 ? got : 0] = '\0';
+    return got;
+}
+
+/* A message to rank 0. */
 static void __attribute__((format(printf, 3, 4))) tell(const struct metrics_file *f, char kind, const char *format, ...)
 {
-    char text[3 * PATH_MAX];
+    char text[METRICS_ANSWER_SIZE] = {kind};
     va_list args;
 
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text + 1, sizeof text - 1, format, args);
     va_end(args);
     error_tame(text);
-    dprintf(f->socket, "%c%s\n", kind, text);
+    send(f->socket, text, strlen(text), MSG_NOSIGNAL);
 }
 
 /* Waits, but not beyond the run's end. */
@@ -467,21 +479,17 @@ void kill_file_serve(const char *path, int socket)
 void metrics_serve(const struct metrics_run *run, int socket)
 {
     struct metrics_file f = {.run = run, .socket = socket, .fd = -1};
-    FILE *lines = fdopen(socket, "r");
-    char *line = NULL;
-    size_t size = 0;
+    char line[METRICS_LINE_SIZE];
     ssize_t length;
+    bool done;
 
     ignore_signals();
-    if (lines && keep_trying(&f, NULL, 0))
-        while ((length = getline(&line, &size, lines)) > 0 && line[length - 1] == '\n') {
-            look_at_name(&f);
-            if (!keep_trying(&f, line, (size_t)length))
-                break;
+    done = keep_trying(&f, NULL, 0);
+    while (done && (length = metrics_receive(socket, line, sizeof line)) > 0) {
+        look_at_name(&f);
+        done = keep_trying(&f, line, (size_t)length);
+        if (done)
             tell(&f, '+', "%s", "");
-        }
-    free(line);
+    }
     free(f.last);
-    if (lines)
-        fclose(lines);
 }
