@@ -541,6 +541,30 @@ static void a_line_cut_short_is_taken_back_and_written_when_there_is_room(void *
     free(read_steps(3));
 }
 
+/* A validation replaces the last line. When this does not fit, and is tried again, the line before it stays. */
+static void a_validation_that_does_not_fit_is_added_when_there_is_room(void **state)
+{
+    struct metrics_step run[] = {make_step(1, 4), make_step(2, 4)}, *now;
+    char text[4 * METRICS_LINE_SIZE];
+    size_t length = format_run(text, run, 2);
+    struct rlimit before, limit;
+    struct test_writer writer;
+
+    write_file(test_file, text, length);
+    writer = open_writer(test_file, 2);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = length;
+    assert_int_equal(prlimit(writer.pid, RLIMIT_FSIZE, &limit, NULL), 0);
+    send_text(&writer, "v2 ,\"valid_loss\":3.5}\n");
+    assert_non_null(strstr(next_answer(&writer), "!cannot write metrics "));
+    assert_int_equal(prlimit(writer.pid, RLIMIT_FSIZE, &before, NULL), 0);
+    end_writer(&writer);
+    now = read_steps(2);
+    assert_true(now[1].validated);
+    free(now);
+}
+
 /* Where the steps after the checkpoint cannot be cut off, they would be there twice. */
 static void nothing_is_appended_before_the_file_was_cut(void **state)
 {
@@ -758,6 +782,7 @@ int main(void)
         WITH_DIR(what_is_no_file_is_refused_at_once),
         WITH_DIR(a_fifo_with_a_reader_gets_the_lines),
         WITH_DIR(a_line_cut_short_is_taken_back_and_written_when_there_is_room),
+        WITH_DIR(a_validation_that_does_not_fit_is_added_when_there_is_room),
         cmocka_unit_test_setup_teardown(nothing_is_appended_before_the_file_was_cut, make_dir, remove_dir),
         WITH_DIR(lines_wait_for_a_file_that_does_not_answer),
         WITH_DIR(another_live_run_writes_beside_the_file),

@@ -39,6 +39,7 @@ struct metrics_file {
     long last_step;           /* of the lines that were kept; 0: none */
     bool validated;           /* that step */
     char *last;               /* malloc'ed: its line, if it is the one that the run goes on after */
+    off_t last_at;            /* where that begins */
     long gap_first, gap_last; /* steps that the lines lack; 0: none */
     long gaps;                /* such gaps */
 };
@@ -130,8 +131,7 @@ static int add_validation(struct metrics_file *f, const char *text, struct error
     length = asprintf(&line, "%.*s%s", (int)strlen(f->last) - 1, f->last, end + 1);
     if (length < 0)
         return error_set(err, CODE_IO, "no memory for a line of %s", f->path);
-    if (!f->torn)
-        f->length -= (off_t)strlen(f->last) + 1;
+    f->length = f->last_at;
     f->torn = true;
     result = write_line(f, line, (size_t)length, err);
     f->validated = result == 0;
@@ -173,11 +173,13 @@ static int keep_line(void *arg, const struct metrics_step *step, const char *lin
         f->gap_first = f->last_step + 1;
         f->gap_last = step->step - 1;
     }
-    f->length += (off_t)strlen(line) + 1;
     f->last_step = step->step;
     f->validated = step->validated;
-    if (step->step == f->run->after && !f->last)
+    if (step->step == f->run->after && !f->last) {
         f->last = strdup(line);
+        f->last_at = f->length;
+    }
+    f->length += (off_t)strlen(line) + 1;
     if (kept->copy)
         fprintf(kept->copy, "%s\n", line); /* fclose reports a failure */
     return 0;
