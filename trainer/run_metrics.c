@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/crc32c.h"
 #include "common/text.h"
 #include "trainer/programs.h"
 #include "trainer/run.h"
@@ -33,8 +32,8 @@ struct metrics_link {
     long last_step;        /* of the file, when it was opened */
     int validated;         /* that step */
     long gap_first, gap_last;
-    char reason[1024];       /* of the last failure */
-    size_t begin, sent, end; /* of `lines`: those that are not done; those not sent yet */
+    char reason[METRICS_ANSWER_SIZE]; /* of the last failure */
+    size_t begin, sent, end;          /* of `lines`: those that are not done; those not sent yet */
     char lines[MOST_WAITING];
 };
 
@@ -95,16 +94,15 @@ static int open_stream(const char *path)
 static void start_writer(struct run *run)
 {
     struct metrics_link *l = run->metrics;
-    const char *job = getenv("SLURM_JOB_ID"), *dir = run->job->checkpoint.dir, *path = run->job->report.metrics;
+    const char *job = getenv("SLURM_JOB_ID"), *path = run->job->report.metrics;
     int stream = open_stream(path);
-    char write[32], id[32], owner[32];
-    const char *arguments[] = {write, stream < 0 ? path : METRICS_STREAM, id, owner, NULL};
+    char write[32], id[32];
+    const char *arguments[] = {write, stream < 0 ? path : METRICS_STREAM, id, NULL};
     struct error err;
 
     l->started = clock_monotonic();
     snprintf(write, sizeof write, "--write=%ld", l->fresh && !l->opened ? -1 : find_step(run));
     snprintf(id, sizeof id, job ? "%.0d%s" : "%d", job ? 0 : (int)getpid(), job);
-    snprintf(owner, sizeof owner, "%u", dir[0] ? crc32c(0, dir, strlen(dir)) : (unsigned)getpid());
     l->socket = program_start(&l->pid, REPORT, arguments, stream, &err);
     if (stream >= 0)
         close(stream);
@@ -226,7 +224,7 @@ int run_metrics_start(struct run *run, struct error *err)
     if (l->refused)
         return error_set(err, CODE_CONFIG, "%s", l->reason);
     if (!has_opened(l))
-        run_log(run, "the metrics %s do not answer yet: training does not wait for them", run->job->report.metrics);
+        run_log(run, "the metrics %s are not open yet: training does not wait for them", run->job->report.metrics);
     return 0;
 }
 

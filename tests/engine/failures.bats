@@ -174,7 +174,7 @@ fill_disk() {
     cd "$DIR"
     (writer_fails open:1:WAIT && muster-train job.cfg --set checkpoint.dir=ckpt >log)
     cat log
-    grep -q "^the metrics .*/metrics.jsonl do not answer yet: training does not wait for them$" log
+    grep -q "^the metrics .*/metrics.jsonl are not open yet: training does not wait for them$" log
     grep -q '^metrics may lack steps up to this checkpoint: the file does not answer$' log
     grep -q '^done at step 50$' log
     grep -q '^metrics of steps 1 to 50 may be missing: the file does not answer$' log

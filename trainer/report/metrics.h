@@ -95,16 +95,15 @@ ssize_t metrics_receive(int socket, char *text, size_t size);
 struct metrics_run {
     const char *path; /* report.metrics; METRICS_STREAM for a stream of the run, to which lines are only appended */
     const char *id;   /* while another run writes there, this one writes to PATH.ID */
-    long owner;       /* 0 to UINT32_MAX: the same for runs that resume from each other */
     long after;       /* the step of the checkpoint; -1: the run is new, and keeps lines of another as PATH.old */
 };
 
 /*
- * Writes until the input has ended. First it makes the file this run's: it owns it by a lock (F_OFD_SETLK) that covers
- * owner + 1 bytes, so that others see which run has it; waits a moment for a writer that may be ending, and longer for
- * one of the same run. It then cuts off the steps that the run will do again, and a torn last line. Where they are not
- * at the end, or lines are damaged, it writes a copy and renames it over the file; with damaged lines the old file is
- * kept as PATH.damaged, .damaged-2 and so on. Nothing is appended before.
+ * Writes until the input has ended. First it makes the file this run's, by a lock (flock): it waits some seconds for
+ * another writer, which may be an earlier one of this run that is ending. It then cuts off the steps that the run will
+ * do again, and a torn last line. Where they are not at the end, or lines are damaged, it writes a copy and renames it
+ * over the file; with damaged lines the old file is kept as PATH.damaged, .damaged-2 and so on. Nothing is appended
+ * before.
  */
 void metrics_serve(const struct metrics_run *run, int socket);
 

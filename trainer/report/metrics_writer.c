@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,9 +19,8 @@
 #include "trainer/report/metrics.h"
 
 enum {
-    RETRY_SECONDS = 5,    /* after a failure, also for the reader of a pipe; between two looks at the name */
-    OTHERS_SECONDS = 1,   /* for the writer of another run, which may be ending */
-    EARLIER_SECONDS = 60, /* for an earlier writer of this run: a file system that answers again lets it end */
+    RETRY_SECONDS = 5,  /* after a failure, also for the reader of a pipe; between two looks at the name */
+    OTHERS_SECONDS = 5, /* for another writer, which may be an earlier one of this run that is ending */
     MOST_NAMES = 100,
     LOOK_MILLISECONDS = 100, /* between two looks for a kill-switch file */
 };
@@ -202,12 +202,10 @@ static void name_aside(char *aside, size_t size, const char *path, const char *e
         snprintf(aside, size, "%s.%s-%d", path, ending, k);
 }
 
-/* A lock of a length that says whose it is. Where the file system has no locks, every run has the file. */
-static bool lock_file(const struct metrics_file *f, int fd)
+/* Where the file system has no locks, every run has the file. */
+static bool lock_file(int fd)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1 + f->run->owner};
-
-    return fcntl(fd, F_OFD_SETLK, &lock) == 0 || (errno != EAGAIN && errno != EACCES);
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 /* A copy of the lines that are kept, with the file's owner and mode as far as this user may give them. */
@@ -222,7 +220,7 @@ static int write_copy(struct metrics_file *f, int fd, const struct stat *now, st
         result = -1;
     if (fchown(fd, now->st_uid, now->st_gid) < 0 && fchown(fd, (uid_t)-1, now->st_gid) < 0)
         errno = 0;
-    return result == 0 && fchmod(fd, now->st_mode & 0777) == 0 && fsync(fd) == 0 && lock_file(f, fd) ? 0 : -1;
+    return result == 0 && fchmod(fd, now->st_mode & 0777) == 0 && fsync(fd) == 0 && lock_file(fd) ? 0 : -1;
 }
 
 /* Renames the copy over the file. A damaged file is kept: it may be another one, which the job file names by mistake. */
@@ -334,10 +332,9 @@ static int open_file(const char *path, struct stat *now, struct error *err)
     return error_errno(err, CODE_IO, "cannot open metrics %s", path);
 }
 
-/* The file of f->path. 0: it is open, and this run's; else for how long to wait for its owner; or -1. */
+/* The file of f->path. 1: it is open, and this run's; 0: another writer has it; or -1. */
 static int own_file(struct metrics_file *f, struct error *err)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char *real;
     struct stat now;
 
@@ -348,19 +345,18 @@ static int own_file(struct metrics_file *f, struct error *err)
                     : open_file(f->path, &now, err);
         f->is_file = f->fd >= 0 && S_ISREG(now.st_mode) && strcmp(f->path, METRICS_STREAM) != 0;
         if (!f->is_file)
-            return f->fd < 0 ? -1 : 0;
-        if (!lock_file(f, f->fd))
+            return f->fd < 0 ? -1 : 1;
+        if (!lock_file(f->fd))
             break;
         real = realpath(f->path, NULL); /* a rename replaces the file and not a link to it */
         snprintf(f->path, sizeof f->path, "%s", real ? real : f->path);
         free(real);
         if (!is_displaced(f)) /* else its owner has renamed it */
-            return 0;
+            return 1;
     }
-    fcntl(f->fd, F_OFD_GETLK, &lock);
     close(f->fd);
     f->fd = -1;
-    return lock.l_len == 1 + f->run->owner ? EARLIER_SECONDS : OTHERS_SECONDS;
+    return 0;
 }
 
 /* Takes report.metrics; or, where another run has it, PATH.ID: a run that has written there goes on there. */
@@ -369,20 +365,17 @@ static int take_file(struct metrics_file *f, struct error *err)
     const struct metrics_run *run = f->run;
     double began = clock_monotonic();
     char aside[sizeof f->path];
-    int wait = 0;
+    int owned;
 
     snprintf(aside, sizeof aside, "%s.%s", run->path, run->id);
-    for (int k = run->after >= 0 && access(aside, F_OK) == 0; k < MOST_NAMES;) {
+    for (int k = run->after >= 0 && access(aside, F_OK) == 0; k < MOST_NAMES; k++) {
         snprintf(f->path, sizeof f->path, k == 0 ? "%s" : k == 1 ? "%s.%s" : "%s.%s-%d", run->path, run->id, k);
-        wait = own_file(f, err);
-        if (wait == 0 && k > 0)
-            tell(f, ' ', "another run has the metrics %s: those of this run are in %s", run->path, f->path);
-        if (wait <= 0)
-            return wait;
-        if (k > 0 || f->ended || clock_monotonic() - began >= wait)
-            k++;
-        else
+        while ((owned = own_file(f, err)) == 0 && k == 0 && !f->ended && clock_monotonic() - began < OTHERS_SECONDS)
             pause_while_it_runs(f, 100);
+        if (owned > 0 && k > 0)
+            tell(f, ' ', "another run has the metrics %s: those of this run are in %s", run->path, f->path);
+        if (owned != 0)
+            return owned;
     }
     return error_set(err, CODE_IO, "cannot open metrics %s: other runs write to it, and to all its other names",
                      run->path);
