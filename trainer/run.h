@@ -160,8 +160,8 @@ void run_metrics_step(struct run *run, const struct metrics_step *m);
 bool run_metrics_has_validation(const struct run *run);
 void run_metrics_validation(struct run *run, const struct metrics_step *m);
 
-/* Before a checkpoint is committed: no step before it is to be missing. -1 if the metrics are not on disk. */
-int run_metrics_sync(struct run *run, struct error *err);
+/* Before a checkpoint is committed: no step before it is to be missing. Logs the first of several that may lack some. */
+void run_metrics_sync(struct run *run);
 
 void run_metrics_stop(struct run *run);
 

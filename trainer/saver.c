@@ -208,8 +208,8 @@ static int prepare_save(struct saver *s, struct error *err)
     struct run *run = s->run;
     int result = run_claim_check(run, err);
 
-    if (result == 0 && run_metrics_sync(run, err) < 0)
-        run_log(run, "metrics may lack steps up to this checkpoint: %s", err->text);
+    if (result == 0)
+        run_metrics_sync(run);
     return comm_agree(s->world, result, err);
 }
 
