@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/job_data.h"
@@ -48,8 +47,6 @@ static uint64_t count_samples(const struct blend *data)
 /* On standard error: standard output has the result alone. After the last batch the line is erased. */
 static void show_progress(const struct run *run, long batch, long batches, const struct loss_sums *sums, double seconds)
 {
-    struct terminal terminal = terminal_inspect(STDERR_FILENO);
-    char line[PROGRESS_SIZE] = "";
     struct metrics_step step = {
         .step = batch,
         .loss = loss_mean(sums).all,
@@ -58,12 +55,9 @@ static void show_progress(const struct run *run, long batch, long batches, const
         .world = comm_size(run->world),
     };
 
-    if (!run->leader || !terminal.live)
-        return;
-    if (batch < batches)
-        progress_line(line, terminal.columns - 1, &terminal, &step, batches,
+    if (run->leader)
+        progress_show(stderr, batch < batches ? &step : NULL, batches,
                       seconds / (double)batch * (double)(batches - batch));
-    fprintf(stderr, "\r\033[K%s", line);
 }
 
 /* Up to `most` global batches; 0: all. */
@@ -82,15 +76,6 @@ static int add_samples(struct run *run, uint64_t samples, long most, struct loss
     return 0;
 }
 
-/* ,"key":1.25 or, for what is no number, null */
-static void print_member(const char *key, double value)
-{
-    if (isfinite(value))
-        printf(",\"%s\":%.9g", key, value);
-    else
-        printf(",\"%s\":null", key);
-}
-
 static void print_sets(const struct run *run, const double *losses)
 {
     const struct blend *data = run->engine->valid;
@@ -99,7 +84,7 @@ static void print_sets(const struct run *run, const double *losses)
     for (int i = 0; i < blend_sets(data); i++) {
         fputs(i ? ",{\"prefix\":" : "{\"prefix\":", stdout);
         json_quote(stdout, blend_set(data, i).prefix);
-        print_member("loss", losses[i]);
+        json_real_member(stdout, "loss", losses[i]);
         putchar('}');
     }
     putchar(']');
@@ -118,10 +103,10 @@ static int print_result(struct run *run, const char *dir, const struct loss_sums
     json_quote(stdout, dir);
     printf(",\"step\":%" PRIu64 ",\"samples\":%.0f,\"tokens\":%.0f", run->engine->step, sums->samples,
            sums->predictions);
-    print_member("loss", loss.all);
+    json_real_member(stdout, "loss", loss.all);
     if (run->job->model.objective == OBJECTIVE_MASKED)
-        print_member("order_loss", loss.order);
-    print_member("perplexity", exp(loss.all - loss.order));
+        json_real_member(stdout, "order_loss", loss.order);
+    json_real_member(stdout, "perplexity", exp(loss.all - loss.order));
     if (blend_sets(run->engine->valid) > 1)
         print_sets(run, losses);
     puts("}");

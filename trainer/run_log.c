@@ -79,12 +79,6 @@ struct metrics_step run_measure(struct run *run, const struct step_result *resul
     };
 }
 
-/* Of a line: all but the last, behind which some terminals wrap. */
-static int terminal_columns(const struct terminal *terminal)
-{
-    return terminal->columns > 20 ? terminal->columns - 1 : 79;
-}
-
 /* In Megatron's form; on a terminal a short one, above the progress line. */
 static void print_log_line(struct run *run, const struct metrics_step *m)
 {
@@ -111,7 +105,7 @@ static void print_log_line(struct run *run, const struct metrics_step *m)
     line.mean.mfu *= rescale;
     line.mean.hfu *= rescale;
     if (run->terminal)
-        progress_line(text, terminal_columns(&terminal), &terminal, &line.mean, line.steps, NAN);
+        progress_line(text, terminal.columns - 1, &terminal, &line.mean, line.steps, NAN);
     else
         log_line_format(text, &line);
     run_log(run, "%s", text);
@@ -132,17 +126,6 @@ void run_log_validation(const struct run *run, const struct metrics_step *m)
         snprintf(parts, sizeof parts, " | lm loss: %.6E | sop loss: %.6E", tokens, unsigned_nan(m->valid_order_loss));
     run_log(run, " validation loss at iteration %ld: %.6E%s | perplexity: %.4f", m->step, unsigned_nan(m->valid_loss),
             parts, exp(tokens));
-}
-
-static void print_progress(const struct run *run, const struct metrics_step *m)
-{
-    struct terminal terminal = terminal_inspect(STDOUT_FILENO); /* each time: windows are resized */
-    char text[PROGRESS_SIZE];
-
-    progress_line(text, terminal_columns(&terminal), &terminal, m, run->job->batch.steps,
-                  (double)(run->job->batch.steps - m->step) * m->step_seconds);
-    printf("\r\033[K%s", text);
-    fflush(stdout);
 }
 
 /* The process's peak resident memory; 0 if unknown. */
@@ -186,8 +169,7 @@ void run_report(struct run *run, const struct metrics_step *m, const struct loss
         return;
     if (m->step % run->job->report.log_every == 0 || m->step == run->job->batch.steps)
         print_log_line(run, m);
-    if (run->terminal)
-        print_progress(run, m);
+    progress_show(stdout, m, run->job->batch.steps, (double)(run->job->batch.steps - m->step) * m->step_seconds);
 }
 
 /* ---- data sets ----------------------------------------------------------------------------------------------------- */

@@ -124,6 +124,19 @@ struct terminal terminal_inspect(int fd)
     return terminal;
 }
 
+void progress_show(FILE *out, const struct metrics_step *step, long steps, double eta)
+{
+    struct terminal terminal = terminal_inspect(fileno(out)); /* each time: windows are resized */
+    char line[PROGRESS_SIZE] = "";
+
+    if (!terminal.live)
+        return;
+    if (step) /* one column is left free: some terminals wrap after a full line, and then \r misses it */
+        progress_line(line, terminal.columns - 1, &terminal, step, steps, eta);
+    fprintf(out, "\r\033[K%s", line);
+    fflush(out);
+}
+
 double unsigned_nan(double x)
 {
     return isnan(x) ? fabs(x) : x;

@@ -11,6 +11,7 @@
 #define MUSTER_TRAINER_REPORT_PROGRESS_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "trainer/report/metrics.h"
 
@@ -33,6 +34,9 @@ struct terminal terminal_inspect(int fd);
  */
 void progress_line(char line[PROGRESS_SIZE], int columns, const struct terminal *terminal,
                    const struct metrics_step *step, long steps, double eta);
+
+/* On a terminal, shows that line in place of the one before; step NULL: erases that. */
+void progress_show(FILE *out, const struct metrics_step *step, long steps, double eta);
 
 /*
  * ---- elsewhere: the log line, in exactly the format of BigScience's Megatron-DeepSpeed, so that scripts for those
