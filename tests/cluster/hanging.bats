@@ -120,6 +120,28 @@ unused() {
     nodes_stay
 }
 
+# signal_all SIGNAL: to all muster-ckptd of the job, with their children
+signal_all() {
+    pkill "-$1" -f "muster-ckptd .*(--claim $DIR/ckpt|/dev/shm/muster-$(id -u)-$JOB\.n)"
+}
+
+@test "a job whose muster-ckptd are stopped says so and saves on; stopped at its end, it ends with 75, and its nodes stay idle" {
+    submit
+    eventually 90 grep -q '^checkpoint of step 20 saved in ' "$OUT"
+    signal_all STOP
+    eventually 60 grep -q 'muster-ckptd made no progress for [0-9]* s and is restarted' "$OUT"
+    saved=$(grep -c ' saved in ' "$OUT")
+    eventually 60 eval '[ "$(grep -c " saved in " "$OUT")" -gt $((saved + 1)) ]'
+    signal_all STOP
+    scancel --signal=USR1 "$JOB"
+    nodes_stay
+    signal_all CONT
+    eventually 30 unused "$DIR/ckpt"
+    grep -q '^stopped at step ' "$OUT"
+    grep -q 'Exited with exit code 75' "$OUT"
+    muster-ckpt verify --all ckpt
+}
+
 @test "without the plugin's option, a job that stops while its checkpoint directory hangs warns that Slurm drains the node" {
     JOB=$(sbatch --parsable --nodes=2 --no-requeue --output="$OUT" --wrap \
         "srun --ntasks-per-node=1 --mpi=$(muster-train --mpi) muster-train job.cfg")
