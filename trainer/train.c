@@ -1,6 +1,5 @@
 #include "trainer/train.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
@@ -54,33 +53,27 @@ int run_signal(void)
 
 enum { KILL_FILE_SECONDS = 2, WATCHER_SECONDS = 5 }; /* at most for its first look; between two starts of a watcher */
 
-static void start_watcher(struct run *run)
-{
-    const char *arguments[] = {"--watch", run->job->report.kill_file, NULL};
-    pid_t pid;
-
-    run->kill_watch.started = clock_monotonic();
-    run->kill_watch.socket = program_start(&pid, REPORT, arguments, -1, NULL);
-}
-
 /* Whether the file is there, as its watcher has found (muster-report --watch): a look at it may never end. */
 static bool has_kill_file(struct run *run)
 {
     struct kill_watch *watch = &run->kill_watch;
+    const char *name = run->job->report.kill_file, *arguments[] = {"--watch", name, NULL};
+    double now = clock_monotonic();
     char answer;
-    ssize_t got;
+    ssize_t got = -1;
+    pid_t pid;
 
-    if (!run->leader || !run->job->report.kill_file[0] || watch->there)
+    if (!run->leader || !name[0] || watch->there)
         return watch->there;
-    if (watch->socket <= 0 && (watch->started == 0 || clock_monotonic() - watch->started >= WATCHER_SECONDS))
-        start_watcher(run);
-    if (watch->socket <= 0)
-        return false;
-    while ((got = recv(watch->socket, &answer, 1, MSG_DONTWAIT)) > 0) {
+    if (watch->socket <= 0 && (watch->started == 0 || now - watch->started >= WATCHER_SECONDS)) {
+        watch->started = now;
+        watch->socket = program_start(&pid, REPORT, arguments, -1, NULL);
+    }
+    while (watch->socket > 0 && (got = recv(watch->socket, &answer, 1, 0)) > 0) {
         watch->answered = true;
         watch->there = answer == KILL_FILE_THERE;
     }
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+    if (got == 0) {
         close(watch->socket);
         watch->socket = 0;
     }

@@ -98,15 +98,6 @@ static int run_drain(const char *stage, const struct ckpt_drain_options *options
     return removed > 0 ? CODE_IO : result == CKPT_DRAIN_BUSY ? CODE_OK : result;
 }
 
-/* Slurm ends a job by signals to all of its processes, and the trainer then saves once more: the drain must go on. */
-static void ignore_signals(void)
-{
-    static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
-
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        signal(ends[i], SIG_IGN);
-}
-
 /* The kernel sends SIGIO when the other end of the input is closed. */
 static void close_output_later(void)
 {
@@ -261,7 +252,7 @@ int main(int argc, char **argv)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     if (line.child || line.claim || line.serve)
-        ignore_signals();
+        program_ignore_signals();
     if (line.serve) {
         launcher_serve(STDIN_FILENO, STDOUT_FILENO);
         return CODE_OK;

@@ -251,6 +251,14 @@ bool program_is_running(pid_t *pid)
     return *pid != 0;
 }
 
+void program_ignore_signals(void)
+{
+    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGPIPE, SIGXFSZ};
+
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
+}
+
 bool program_is_child(pid_t pid)
 {
     siginfo_t info;

@@ -42,6 +42,10 @@ bool program_is_running(pid_t *pid);
 /* Whether it is a child of this process: no launcher has started it. */
 bool program_is_child(pid_t pid);
 
+/* For a program that program_start has started: Slurm ends a job by signals to all its processes, and some of them have
+ * to go on. A write that fails is an error, and no signal. */
+void program_ignore_signals(void);
+
 /* The launcher: serves requests at the listening socket until `life` is at its end, which only slurmstepd holds. */
 void launcher_serve(int listener, int life);
 

@@ -4,7 +4,6 @@
 #include <libgen.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/process/launcher.h"
 #include "trainer/report/metrics.h"
 
 enum {
@@ -450,20 +450,12 @@ static bool keep_trying(struct metrics_file *f, const char *line, size_t length)
     return true;
 }
 
-static void ignore_signals(void)
-{
-    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ};
-
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        signal(ignored[i], SIG_IGN);
-}
-
 void kill_file_serve(const char *path, int socket)
 {
     struct pollfd run = {.fd = socket, .events = POLLRDHUP};
     bool there, looked = false;
 
-    ignore_signals();
+    program_ignore_signals();
     do {
         there = faccessat(AT_FDCWD, path, F_OK, 0) == 0;
         if (there || !looked)
@@ -478,7 +470,7 @@ void metrics_serve(const struct metrics_run *run, int socket)
     ssize_t length;
     bool done;
 
-    ignore_signals();
+    program_ignore_signals();
     done = keep_trying(&f, NULL, 0);
     while (done && (length = metrics_receive(socket, line, sizeof line)) > 0) {
         look_at_name(&f);
