@@ -94,13 +94,24 @@ refuses() {
     grep -q '^muster-train: mpirun started 4 ranks with PMIx, which MPICH .*: start them with its own mpiexec' <<<"$output"
 }
 
+# run_ranks [N]: comm_ranks of Open MPI. With Open MPI 4.1.4 and PMIx 4.2.2 on a busy machine, a rank may leave MPI_Init
+# while another is still in its first fence there, and that one dies of the first message it gets (SIGSEGV in
+# ompi_mpi_init: 16 of 560 steps). Such a step, in which a rank never connected, is repeated.
+run_ranks() {
+    local try
+    for try in 1 2 3; do
+        SAY_CONNECTED=1 run step -N2 --ntasks-per-node=2 --mpi=pmix "$OPENMPI/tests/engine/comm_ranks" "$@"
+        echo "comm_ranks $*: exit $status: $output"
+        [ "$(grep -cx 'rank [0-3] is connected' <<<"$output")" -lt 4 ] || return 0
+    done
+}
+
 @test "if ranks of Open MPI fail for different reasons, all end with the exit code of rank 0" {
     for failing in 1 2 3 4; do
-        run step -N2 --ntasks-per-node=2 --mpi=pmix "$OPENMPI/tests/engine/comm_ranks" "$failing"
-        echo "$failing failing, exit $status: $output"
+        run_ranks "$failing"
         [ "$status" -eq 74 ]
     done
-    run step -N2 --ntasks-per-node=2 --mpi=pmix "$OPENMPI/tests/engine/comm_ranks"
+    run_ranks
     [ "$status" -eq 0 ]
     grep -qx '4 ranks agree' <<<"$output"
 }

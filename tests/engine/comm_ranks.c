@@ -1,6 +1,7 @@
 /*
  * comm_ranks.c - started on several ranks by comm.bats: every operation of comm.h against what arithmetic says. When
- * all is well rank 0 prints how many agree; otherwise a rank says what it saw, and all exit 70.
+ * all is well rank 0 prints how many agree; otherwise a rank says what it saw, and all exit 70. With
+ * SAY_CONNECTED in the environment, each rank says when it is.
  */
 #include <math.h>
 #include <stdio.h>
@@ -270,6 +271,8 @@ int main(int argc, char **argv)
         return error_report(&err);
     rank = comm_rank(world);
     size = comm_size(world);
+    if (getenv("SAY_CONNECTED"))
+        fprintf(stderr, "rank %d is connected\n", rank);
     if (argc > 1)
         return fail_apart(atoi(argv[1]));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
