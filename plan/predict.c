@@ -38,7 +38,7 @@ static int split_line(char *line, char *fields[MOST_COLUMNS])
 struct table_row {
     char *fields[MOST_COLUMNS], **names;
     int count, columns;
-    const char *wrong, *text; /* the first column that must be a number and is not, and what it has */
+    struct error wrong; /* the first column that must be a number and is not */
 };
 
 /* The first column of these names that the row has a value for; NULL: none. The list ends with NULL. */
@@ -62,9 +62,7 @@ static double row_number(struct table_row *row, const char *const *names)
 
     if (!text || (value >= 0 && value <= 1e9 && end > text && !end[strspn(end, " ")]))
         return value;
-    if (!row->wrong)
-        row->text = text;
-    row->wrong = row->wrong ? row->wrong : *names;
+    error_set(error_first(&row->wrong), CODE_DATA, "%s = \"%s\" is not a number of 0 or more", *names, text);
     return 0;
 }
 
@@ -205,10 +203,9 @@ static int parse_row(struct job *job, struct table_row *row, const struct mesh *
     result = set_shape(&sets, row, err);
     set_batch(&sets, row, mesh);
     set_rest(&sets, row, mesh);
-    if (row->wrong)
-        result = error_set(err, CODE_DATA, "%s = \"%s\" is not a number of 0 or more", row->wrong, row->text);
-    else if (result == 0 && mesh->dp == 0)
+    if (result == 0 && mesh->dp == 0)
         result = error_set(err, CODE_DATA, "one of gpus, ranks, nodes and dp is needed, for at least tp x pp ranks");
+    result = error_take(&row->wrong, err) < 0 ? -1 : result;
     if (result == 0)
         result = job_parse(job, "data = { train = \"x\"; };\n", "row", sets.text, (int)sets.count, err);
     text_free_lines(sets.text, sets.count);
@@ -242,7 +239,6 @@ static bool print_row(FILE *out, const char *line, struct table_row *row, const 
     struct error err;
     int result;
 
-    row->wrong = row->text = NULL;
     if (row->count != row->columns)
         result = error_set(&err, CODE_DATA, "%d fields, but line 1 names %d columns", row->count, row->columns);
     else

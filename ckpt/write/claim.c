@@ -383,32 +383,25 @@ struct claim_packet {
 
 int claim_message_send(int fd, const struct claim_message *message)
 {
-    struct claim_packet *packet = calloc(1, sizeof *packet);
-    size_t keys = 0;
-    ssize_t sent = -1;
+    struct claim_packet packet = {.release = PACKAGE_VERSION, .message = *message};
+    size_t keys = json_dumpb(message->claim.keys, packet.keys, sizeof packet.keys, JSON_COMPACT);
 
-    if (packet) {
-        snprintf(packet->release, sizeof packet->release, "%s", PACKAGE_VERSION);
-        packet->message = *message;
-        keys = json_dumpb(message->claim.keys, packet->keys, sizeof packet->keys, JSON_COMPACT);
-        sent = keys > sizeof packet->keys ? -1
-                                          : send(fd, packet, offsetof(struct claim_packet, keys) + keys, MSG_NOSIGNAL);
-    }
-    free(packet);
-    return sent < 0 ? -1 : 0;
+    if (keys > sizeof packet.keys)
+        return -1;
+    return send(fd, &packet, offsetof(struct claim_packet, keys) + keys, MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
 int claim_message_receive(int fd, struct claim_message *message)
 {
-    struct claim_packet *packet = calloc(1, sizeof *packet);
-    ssize_t got = packet ? recv(fd, packet, sizeof *packet, 0) : 0;
-    int result = got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+    const size_t head = offsetof(struct claim_packet, keys);
+    struct claim_packet packet;
+    ssize_t got = recv(fd, &packet, sizeof packet, 0);
 
-    if (got >= (ssize_t)offsetof(struct claim_packet, keys) && strcmp(packet->release, PACKAGE_VERSION) == 0) {
-        *message = packet->message;
-        message->claim.keys = json_loadb(packet->keys, (size_t)got - offsetof(struct claim_packet, keys), 0, NULL);
-        result = 1;
-    }
-    free(packet);
-    return result;
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (got < (ssize_t)head || strcmp(packet.release, PACKAGE_VERSION) != 0)
+        return -1;
+    *message = packet.message;
+    message->claim.keys = json_loadb(packet.keys, (size_t)got - head, 0, NULL);
+    return 1;
 }
