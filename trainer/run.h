@@ -160,7 +160,7 @@ void run_metrics_step(struct run *run, const struct metrics_step *m);
 bool run_metrics_has_validation(const struct run *run);
 void run_metrics_validation(struct run *run, const struct metrics_step *m);
 
-/* Before a checkpoint is committed: no step before it is to be missing. Logs the first of several that may lack some. */
+/* Before a checkpoint is committed: no step before it is to be missing. Logs the first of several that may lack one. */
 void run_metrics_sync(struct run *run);
 
 void run_metrics_stop(struct run *run);

@@ -22,16 +22,16 @@
 
 /*
  * Starts a program in a session of its own, which a terminal's ^C does not reach. `words`: its name, looked for in PATH
- * unless it has a slash, and its arguments, up to NULL. Its input is /dev/null, its output and its errors are `output` (-1: /dev/null),
- * and no other file is open: a launcher such as mpiexec, which waits for the end of its socket, would wait for the
- * program. No signal is blocked in it. -1 and *pid is 0 if it cannot be started.
+ * unless it has a slash, and its arguments, up to NULL. Its input is /dev/null, its output and its errors are `output`
+ * (-1: /dev/null), and no other file is open: a launcher such as mpiexec, which waits for the end of its socket, would
+ * wait for the program. No signal is blocked in it. -1 and *pid is 0 if it cannot be started.
  */
 int program_spawn(pid_t *pid, const char *const *words, int output, struct error *err);
 
 /*
  * The same for a program of muster, such as "muster-ckptd": by the launcher, if there is one of this release that sees
  * the same files; else the one beside this program, or in PATH. It runs in this working directory. `arguments`: after
- * its name, at most 8. Its input is a socket of messages (SOCK_SEQPACKET), where it finds out that its caller has ended.
+ * its name, at most 8. Its input is a socket of messages (SOCK_SEQPACKET), which shows it that its caller has ended.
  * Returns the caller's end of it, which does not wait (O_NONBLOCK), or -1. The process may not be a child of this one.
  */
 int program_start(pid_t *pid, const char *name, const char *const *arguments, int output, struct error *err);
