@@ -8,14 +8,14 @@ static double attention_forward(const struct model_shape *m)
 
 /* Parameters that a token is multiplied by: those of an embedding that is not the head's too are looked up. Positions
  * count, as in the published formula. */
-static double multiplied(const struct model_shape *m)
+static double multiplied_parameters(const struct model_shape *m)
 {
     return (double)(model_parameters(m) - (m->untied ? model_elements(m, PART_WTE, WEIGHT) : 0));
 }
 
 double flops_model(const struct model_shape *m, double tokens)
 {
-    return tokens * (6.0 * multiplied(m) + 3.0 * attention_forward(m));
+    return tokens * (6.0 * multiplied_parameters(m) + 3.0 * attention_forward(m));
 }
 
 double flops_causal(const struct model_shape *m, double tokens)
@@ -30,7 +30,7 @@ double flops_hardware(const struct model_shape *m, double tokens, enum recompute
     if (recompute == RECOMPUTE_SELECTIVE)
         recomputed = attention_forward(m) + 2.0 * m->layers * (double)model_elements(m, PART_QKV, WEIGHT);
     else if (recompute == RECOMPUTE_FULL)
-        recomputed = 2.0 * multiplied(m) + attention_forward(m);
+        recomputed = 2.0 * multiplied_parameters(m) + attention_forward(m);
     return flops_model(m, tokens) + tokens * recomputed;
 }
 

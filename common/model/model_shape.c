@@ -167,7 +167,7 @@ int model_largest_tp(const struct model_shape *m, int most)
     return most;
 }
 
-static double frequency(const struct model_shape *m, int i)
+static double rope_frequency(const struct model_shape *m, int i)
 {
     double theta = m->rope_theta > 0 ? m->rope_theta : 1e4, f = pow(theta, -2.0 * i / model_head_size(m));
     double turns = m->rope_original * f / (2 * M_PI); /* within the original length */
@@ -183,7 +183,7 @@ void model_angles(const struct model_shape *m, float *angles)
     int half = model_head_size(m) / 2;
 
     for (int i = 0; i < half; i++) {
-        double f = frequency(m, i);
+        double f = rope_frequency(m, i);
 
         for (int p = 0; p < m->seq_length; p++) {
             angles[(size_t)p * 2 * (size_t)half + (size_t)i] = (float)cos(p * f);

@@ -89,15 +89,14 @@ void linear_backward_weight(const struct weights *w, enum model_part part, bool 
 {
     const struct context *c = w->c;
     struct matrix matrix = matrix_of(w, part);
-    float *dw = weights_gradient(w, part, WEIGHT), *sums = bias ? weights_gradient(w, part, BIAS) : NULL;
+    float *dw = weights_gradient(w, part, WEIGHT);
     struct matmul product = matrix.out_in ? context_product(c, matrix.out, matrix.in, rows, dy, x, dw)
                                           : context_product(c, matrix.in, matrix.out, rows, x, dy, dw);
 
     product.transpose_a = product.c_fp32 = true;
-    product.sums = matrix.out_in ? NULL : sums;
+    product.sums = bias ? weights_gradient(w, part, BIAS) : NULL;
+    product.sums_of_a = matrix.out_in;
     c->k->matmul(c->dev, &product);
-    if (matrix.out_in && sums)
-        c->k->bias_backward(c->dev, c->dtype, sums, dy, rows, matrix.out, false);
 }
 
 void norm_forward(const struct weights *w, enum model_part part, const void *x, void *y, float *mean, float *rstd,

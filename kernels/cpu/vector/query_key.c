@@ -12,31 +12,31 @@ struct head_row {
     size_t half;
 };
 
-struct pair {
+struct vec_pair {
     vec low, high; /* elements from i and from half + i on */
 };
 
-INLINE struct pair load_pair(enum dtype T, const void *x, size_t half, size_t i, size_t count)
+INLINE struct vec_pair load_pair(enum dtype T, const void *x, size_t half, size_t i, size_t count)
 {
-    return (struct pair){typed_load_part(T, x, i, count), typed_load_part(T, x, half + i, count)};
+    return (struct vec_pair){typed_load_part(T, x, i, count), typed_load_part(T, x, half + i, count)};
 }
 
-INLINE void store_pair(enum dtype T, void *x, size_t half, size_t i, struct pair p, size_t count)
+INLINE void store_pair(enum dtype T, void *x, size_t half, size_t i, struct vec_pair p, size_t count)
 {
     typed_store_part(T, x, i, p.low, count);
     typed_store_part(T, x, half + i, p.high, count);
 }
 
 /* By the angle, or with `sign` -1 back. */
-INLINE struct pair rotate(const struct head_row *h, size_t i, size_t count, struct pair p, float sign)
+INLINE struct vec_pair rotate(const struct head_row *h, size_t i, size_t count, struct vec_pair p, float sign)
 {
-    struct pair angle; /* its cosines and sines */
+    struct vec_pair angle; /* its cosines and sines */
 
     if (!h->angles)
         return p;
     angle = load_pair(DTYPE_F32, h->angles, h->half, i, count);
     angle.high *= sign;
-    return (struct pair){p.low * angle.low - p.high * angle.high, p.high * angle.low + p.low * angle.high};
+    return (struct vec_pair){p.low * angle.low - p.high * angle.high, p.high * angle.low + p.low * angle.high};
 }
 
 /* Returns rstd. */
@@ -46,7 +46,7 @@ INLINE float keep_and_measure(enum dtype T, const struct head_row *h, float eps)
 
     for (size_t i = 0; i < h->half; i += LANES) {
         size_t count = vec_count(i, h->half);
-        struct pair p = load_pair(T, h->x, h->half, i, count);
+        struct vec_pair p = load_pair(T, h->x, h->half, i, count);
 
         store_pair(T, h->before, h->half, i, p, count);
         total += p.low * p.low + p.high * p.high;
@@ -62,10 +62,10 @@ INLINE void head_forward(enum dtype T, const struct head_row *h, float eps)
         *h->rstd = rstd = keep_and_measure(T, h, eps);
     for (size_t i = 0; i < h->half; i += LANES) {
         size_t count = vec_count(i, h->half);
-        struct pair p = load_pair(T, h->x, h->half, i, count);
+        struct vec_pair p = load_pair(T, h->x, h->half, i, count);
 
         if (h->before) {
-            struct pair gamma = load_pair(T, h->gamma, h->half, i, count);
+            struct vec_pair gamma = load_pair(T, h->gamma, h->half, i, count);
 
             p.low = p.low * rstd * gamma.low;
             p.high = p.high * rstd * gamma.high;
@@ -79,12 +79,13 @@ INLINE void head_forward(enum dtype T, const struct head_row *h, float eps)
  *   dx = rstd * (g - xhat * mean(g * xhat)),  dgamma = sum over rows and heads of dy * xhat
  */
 struct gradient {
-    struct pair xhat, g;
+    struct vec_pair xhat, g;
 };
 
-INLINE struct gradient gradient_at(enum dtype T, const struct head_row *h, size_t i, size_t count, struct pair dy)
+INLINE struct gradient gradient_at(enum dtype T, const struct head_row *h, size_t i, size_t count, struct vec_pair dy)
 {
-    struct pair before = load_pair(T, h->before, h->half, i, count), gamma = load_pair(T, h->gamma, h->half, i, count);
+    struct vec_pair before = load_pair(T, h->before, h->half, i, count),
+                    gamma = load_pair(T, h->gamma, h->half, i, count);
 
     return (struct gradient){.xhat = {before.low * *h->rstd, before.high * *h->rstd},
                              .g = {dy.low * gamma.low, dy.high * gamma.high}};
@@ -97,8 +98,8 @@ INLINE float sum_gradient(enum dtype T, const struct head_row *h)
 
     for (size_t i = 0; i < h->half; i += LANES) {
         size_t count = vec_count(i, h->half);
-        struct pair dy = rotate(h, i, count, load_pair(T, h->x, h->half, i, count), -1);
-        struct pair sum = load_pair(DTYPE_F32, h->dgamma, h->half, i, count);
+        struct vec_pair dy = rotate(h, i, count, load_pair(T, h->x, h->half, i, count), -1);
+        struct vec_pair sum = load_pair(DTYPE_F32, h->dgamma, h->half, i, count);
         struct gradient of = gradient_at(T, h, i, count, dy);
 
         sum.low += dy.low * of.xhat.low;
@@ -115,7 +116,7 @@ INLINE void head_backward(enum dtype T, const struct head_row *h)
 
     for (size_t i = 0; i < h->half; i += LANES) {
         size_t count = vec_count(i, h->half);
-        struct pair dx = rotate(h, i, count, load_pair(T, h->x, h->half, i, count), -1);
+        struct vec_pair dx = rotate(h, i, count, load_pair(T, h->x, h->half, i, count), -1);
 
         if (h->before) {
             struct gradient of = gradient_at(T, h, i, count, dx);
