@@ -91,6 +91,13 @@ same_on_discrete() {
 @test "tp 2, norms and activations recomputed" {
     same 2 parallel.tp=2 parallel.recompute=light precision.compute=bf16
 }
+@test "a Llama, one rank, bf16, dropout" {
+    same 1 model.kind=llama model.kv_heads=2 model.qk_norm=true precision.compute=bf16 model.dropout=0.1
+}
+@test "a Llama, tp 2 x pp 2, untied, documents, window, ZeRO-3" {
+    same 4 model.kind=llama model.kv_heads=2 model.untied=true model.window=9 parallel.tp=2 parallel.pp=2 parallel.zero=3 \
+        data.reset=document data.eod=32 model.biases=qkv
+}
 @test "documents, tp 2 x pp 2, attention recomputed" {
     same 4 parallel.tp=2 parallel.pp=2 parallel.recompute=selective data.reset=document data.eod=32
 }

@@ -66,3 +66,29 @@ predicted() {
 @test "dp 2, ZeRO-2 with one micro-batch of 4, bf16" {
     predicted 2 parallel.zero=2 precision.compute=bf16 batch.micro_batch=4
 }
+
+# llama RANKS SET...: a Llama's block, exactly
+llama() {
+    predicted "$1" model.kind=llama model.kv_heads=4 "${@:2}"
+    grep -q '(largest error of any rank: 0\.0%)' <<<"$line"
+}
+# bats test_tags=quick
+@test "a Llama on one rank, in every way to recompute" {
+    for how in none light selective full; do llama 1 parallel.recompute=$how model.untied=true; done
+}
+@test "a Llama with data parallelism" {
+    llama 2 parallel.zero=0 precision.compute=bf16
+    llama 2 parallel.zero=1 parallel.recompute=light model.biases=qkv
+    llama 2 parallel.zero=2 precision.compute=fp16 model.untied=true
+    llama 3 parallel.zero=3 model.qk_norm=true
+    llama 2 parallel.zero=3 parallel.offload=optimizer precision.compute=bf16 model.window=20
+}
+@test "a Llama with tensor and pipeline parallelism" {
+    llama 2 parallel.tp=2 model.qk_norm=true
+    llama 4 parallel.tp=4 model.untied=true parallel.recompute=light precision.compute=bf16
+    llama 2 parallel.pp=2 model.untied=true
+    llama 4 parallel.pp=4 model.untied=true parallel.zero=1
+    llama 4 parallel.pp=2 parallel.chunks=2 model.untied=true parallel.zero=2
+    llama 4 parallel.tp=2 parallel.pp=2 model.head_size=24 parallel.recompute=selective model.dropout=0.1
+    llama 8 parallel.tp=2 parallel.pp=2 parallel.zero=3 model.biases=qkv
+}

@@ -124,6 +124,15 @@ standin_tree() {
     done
 }
 
+@test "a Llama has the CPU's losses, to 1e-4 in fp32 and 1e-3 in bf16" {
+    local llama=(model.kind=llama model.kv_heads=2 model.qk_norm=true model.untied=true model.window=9 model.biases=qkv)
+    train near 1 device=cpu "${llama[@]}"
+    like near 1e-4 1 "${llama[@]}"
+    like near 1e-4 4 parallel.tp=2 parallel.pp=2 parallel.recompute=light "${llama[@]}"
+    train near 1 device=cpu "${llama[@]}" precision.compute=bf16
+    like near 1e-3 1 "${llama[@]}" precision.compute=bf16
+}
+
 @test "muster's own attention separates documents as on the CPU" {
     local documents=(data.reset=document data.eod=32)
     train near 1 device=cpu "${documents[@]}"

@@ -124,11 +124,8 @@ static void start_bucket(struct zero *zero, struct zero_unit *u, const float *se
                                               slot->scratch, error_first(&zero->error));
 }
 
-/* A unit without parameters, as that of rotary positions, sends nothing. */
 static void start_reduce(struct zero *zero, struct zero_unit *u, const float *send)
 {
-    if (u->size.shard_count == 0)
-        release_micro_grad(zero, send);
     for (size_t first = 0; first < u->size.shard_count; first += zero->shared.bucket)
         start_bucket(zero, u, send, first);
 }
@@ -158,10 +155,13 @@ static bool is_in_flight(const struct zero *zero, const struct zero_unit *u)
     return false;
 }
 
+/* A unit without parameters, as that of rotary positions, has no buffer and sends nothing. */
 float *zero_grad_begin(struct zero *zero, int unit)
 {
     struct zero_unit *u = &zero->unit[unit];
 
+    if (u->unit->count == 0)
+        return NULL;
     if (zero->first && !zero->config.reduce_every_micro_batch && zero->config.grad_dtype == DTYPE_F32) {
         u->current_micro_grad = u->grad;
     } else if (u->own_micro_grad) {
@@ -200,6 +200,8 @@ void zero_grad_ready(struct zero *zero, int unit)
 {
     struct zero_unit *u = &zero->unit[unit];
 
+    if (u->unit->count == 0)
+        return;
     if (zero->config.reduce_every_micro_batch) {
         start_reduce(zero, u, u->current_micro_grad);
         return;
