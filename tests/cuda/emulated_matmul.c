@@ -29,7 +29,9 @@ void cuda_matmul(struct device *dev, const struct matmul *given)
 {
     struct matmul op = matmul_with_strides(given);
     size_t m = (size_t)op.m, n = (size_t)op.n;
+    const void *summed;
     float *product;
+    int columns;
 
     if (!device_ready(dev, op.dtype, "matmul") || !matmul_valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
@@ -39,6 +41,7 @@ void cuda_matmul(struct device *dev, const struct matmul *given)
     for (size_t i = 0; i < m * n; i++)
         product[i] = element(&op, i / n, i % n);
     cuda_epilogue(dev, &op, product);
+    summed = matmul_summed(&op, &columns);
     if (op.sums)
-        cuda_bias_backward(dev, op.dtype, op.sums, op.b, op.k, op.n, false);
+        cuda_bias_backward(dev, op.dtype, op.sums, summed, op.k, columns, false);
 }
