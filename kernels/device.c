@@ -302,11 +302,10 @@ bool attention_valid(struct device *dev, const struct attention *op)
     if (op->kv_heads < 1 || op->heads % op->kv_heads != 0)
         device_fail(dev, CODE_INTERNAL, "%s: attention: kv_heads = %d does not divide heads = %d", kind, op->kv_heads,
                     op->heads);
-    else if (op->window < 0 || (op->window > 0 && !op->causal))
-        device_fail(dev, CODE_INTERNAL, "%s: attention: window = %d; it must not be negative, and needs causal", kind,
-                    op->window);
-    else if (op->document_start && (!op->causal || op->lengths))
-        device_fail(dev, CODE_INTERNAL, "%s: attention: document_start needs causal, and no lengths", kind);
+    else if (op->window < 0)
+        device_fail(dev, CODE_INTERNAL, "%s: attention: window = %d; it must not be negative", kind, op->window);
+    else if ((op->document_start || op->window) && (!op->causal || op->lengths))
+        device_fail(dev, CODE_INTERNAL, "%s: attention: document_start and window need causal, and no lengths", kind);
     else
         return true;
     return false;

@@ -276,7 +276,8 @@ struct gated {
  * h / (heads / kv_heads) of them. out [batch*seq, heads*head_size]. Computed in tiles with an online softmax
  * (FlashAttention, arXiv 2205.14135): no seq x seq matrix is ever stored. lse [batch, heads, seq] fp32, the log-sum-exp
  * of each row of scores, is kept for the backward pass, which recomputes the probabilities. Scale is 1/sqrt(head_size).
- * window: a query i sees the keys j with i - window < j; 0: all. It requires causal. Tiles outside it are skipped.
+ * window: a query i sees the keys j with i - window < j; 0: all. It requires causal, and no lengths. Tiles outside it
+ * are skipped.
  * lengths [batch]: keys at and after lengths[b] are masked (padding); NULL means all are seq. With length 0 there is
  * nothing to attend to: out is 0, lse minus infinity, and the gradients are 0.
  * document_start [batch*seq]: the position in its sample of the first token of each row's document. A query sees no key

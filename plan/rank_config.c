@@ -159,8 +159,10 @@ static struct workspace attention_sizes(const struct job *job, const struct devi
         .dtype = job->precision.compute,
         .seq = job->model.seq_length,
         .head_size = model_head_size(&job->model),
-        .window = job->model.window,
         .masked = job->model.bidirectional || job->dropout.attention > 0 || job->data.reset == RESET_DOCUMENT,
+        .heads = job->model.heads,
+        .kv_heads = job->model.kv_heads,
+        .window = job->model.window,
         .attention = device->attention,
     };
 }

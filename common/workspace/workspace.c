@@ -27,9 +27,16 @@ static size_t unfused_bytes(const struct workspace *w)
     return (size_t)w->rows * (size_t)cols * sizeof(float);
 }
 
+static bool is_grouped(const struct workspace *w)
+{
+    return w->kv_heads > 0 && w->kv_heads < w->heads;
+}
+
 bool kernels_use_cudnn(const struct workspace *w)
 {
-    return w->gpu && w->head_size > 0 && attention_suits_cudnn(w->attention, w->dtype, w->masked, w->seq, w->head_size);
+    return w->gpu && w->head_size > 0 &&
+           attention_suits_cudnn(w->attention, w->dtype, w->masked || w->window > 0, is_grouped(w), w->seq,
+                                 w->head_size);
 }
 
 static size_t gpu_bytes(const struct workspace *w)
@@ -39,8 +46,11 @@ static size_t gpu_bytes(const struct workspace *w)
     if (!w->backward || w->rows == 0)
         return bytes;
     bytes = larger_of(bytes, workspace_attention_backward(rows, (size_t)w->heads));
-    if (kernels_use_cudnn(w))
-        bytes = larger_of(bytes, workspace_attention_cudnn(rows / (size_t)w->seq, (size_t)w->heads, (size_t)w->seq));
+    if (kernels_use_cudnn(w)) {
+        size_t heads = (size_t)w->heads, seq = (size_t)w->seq, width = is_grouped(w) ? heads * (size_t)w->head_size : 0;
+
+        bytes = larger_of(bytes, workspace_attention_cudnn(rows / seq, heads, seq, width));
+    }
     if (w->norm_cols) {
         bytes = larger_of(bytes, workspace_norm_backward(w->rows, w->norm_cols));
         /* position_embedding_backward with types */
@@ -63,7 +73,7 @@ static size_t attention_bytes(const struct workspace *w)
     if (w->head_size == 0)
         return 0;
     floats = (size_t)w->threads * workspace_part_floats(floats);
-    if (w->backward && w->kv_heads > 0 && w->kv_heads < w->heads)
+    if (w->backward && is_grouped(w))
         floats += (size_t)(w->rows / w->seq * w->kv_heads) * workspace_attention_group_floats(w->seq, padded);
     return floats * sizeof(float);
 }

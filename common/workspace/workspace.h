@@ -60,8 +60,8 @@ struct workspace {
 
 size_t kernels_workspace_bytes(const struct workspace *sizes);
 
-/* Whether attention of these sizes goes to cuDNN: seq, head_size, dtype, masked and attention decide, on a GPU. Only a
- * release of cuDNN that has no deterministic plan for them leaves them to muster's own kernels. */
+/* Whether attention of these sizes goes to cuDNN: seq, head_size, dtype, masked, window, kv_heads and attention decide,
+ * on a GPU. Only a release of cuDNN that has no deterministic plan for them leaves them to muster's own kernels. */
 bool kernels_use_cudnn(const struct workspace *sizes);
 
 #endif

@@ -26,7 +26,8 @@ static inline size_t workspace_attention_backward(size_t rows, size_t heads)
 }
 
 /*
- * Whether a shape goes to cuDNN. masked: with dropout (cuDNN's mask is not that of kernels.h), lengths or documents.
+ * Whether a shape goes to cuDNN. masked: with dropout (cuDNN's mask is not that of kernels.h), lengths, documents or a
+ * window. grouped: several heads of queries read one of keys; not yet tried on a GPU, so only ATTENTION_CUDNN selects it.
  *
  * seq must be a multiple of 128. With a partial last tile of keys, cuDNN's backward pass on sm_90 returns NaN for some
  * finite inputs: NVIDIA/cudnn-frontend issues 160 and 628, pytorch/pytorch issue 196678.
@@ -34,12 +35,13 @@ static inline size_t workspace_attention_backward(size_t rows, size_t heads)
  * ATTENTION_AUTO selects cuDNN where it was measured to be faster, on an H200 (bench/RESULTS.md): heads of 64 to 256 and
  * sequences of 512 to 8192. Heads of 32 were slower.
  */
-static inline bool attention_suits_cudnn(enum attention_choice choice, enum dtype dtype, bool masked, int seq,
-                                         int head_size)
+static inline bool attention_suits_cudnn(enum attention_choice choice, enum dtype dtype, bool masked, bool grouped,
+                                         int seq, int head_size)
 {
     bool can = dtype != DTYPE_F32 && !masked && seq > 0 && seq % 128 == 0 && head_size % 8 == 0;
 
-    return can && (choice == ATTENTION_CUDNN || (choice == ATTENTION_AUTO && head_size >= 64 && seq >= 512));
+    return can &&
+           (choice == ATTENTION_CUDNN || (choice == ATTENTION_AUTO && !grouped && head_size >= 64 && seq >= 512));
 }
 
 /* The deterministic backward pass stores the gradients of all scores, in 16 bits. So that this does not grow with the
@@ -61,12 +63,18 @@ static inline size_t workspace_cudnn_plan(size_t samples, size_t heads, size_t s
     return samples * heads * seq * seq * sizeof(uint16_t) + ((size_t)16 << 20);
 }
 
-/* Of a backward pass: with delta behind it. */
-static inline size_t workspace_attention_cudnn(size_t batch, size_t heads, size_t seq)
+/* What a backward pass has behind the plan's workspace: delta, and with grouped heads the 16-bit dk and dv of each head
+ * of queries. grouped_width: elements of a row of these, or 0. */
+static inline size_t workspace_cudnn_scratch(size_t samples, size_t heads, size_t seq, size_t grouped_width)
+{
+    return workspace_attention_backward(samples * seq, heads) + 2 * samples * seq * grouped_width * sizeof(uint16_t);
+}
+
+static inline size_t workspace_attention_cudnn(size_t batch, size_t heads, size_t seq, size_t grouped_width)
 {
     size_t samples = cudnn_backward_samples(batch, heads, seq);
 
-    return workspace_cudnn_plan(samples, heads, seq) + workspace_attention_backward(samples * seq, heads);
+    return workspace_cudnn_plan(samples, heads, seq) + workspace_cudnn_scratch(samples, heads, seq, grouped_width);
 }
 
 /* Sums over columns: a grid of strips of columns, and of blocks of rows. */

@@ -7,7 +7,7 @@
 
 /* What a plan depends on. Compared as bytes: no padding. */
 struct shape {
-    int batch, heads, seq, head_size;
+    int batch, heads, kv_heads, seq, head_size;
     int causal, backward; /* bool */
     enum dtype dtype;
 };
@@ -99,8 +99,8 @@ static struct cudnn_graph *make_graph(const struct attention_cudnn *attention, c
 static const struct cudnn_graph *graph_of(struct device *dev, const struct attention_call *call, bool backward)
 {
     struct attention_cudnn *attention = device_cuda(dev)->attention;
-    struct shape shape = {
-        call->pairs / call->heads, call->heads, call->seq, call->head_size, call->causal, backward, call->dtype};
+    struct shape shape = {call->batch, call->heads, attention_kv_heads(call), call->seq, call->head_size, call->causal,
+                          backward,    call->dtype};
     struct attention_plan *plan = attention->plans;
 
     while (plan && memcmp(&plan->shape, &shape, sizeof shape) != 0)
@@ -119,9 +119,9 @@ static const struct cudnn_graph *graph_of(struct device *dev, const struct atten
 
 static bool is_suited(const struct device *dev, const struct attention_call *call)
 {
-    bool masked = call->drops || call->documents || call->lengths;
+    bool masked = call->drops || call->bounded || call->lengths, grouped = attention_kv_heads(call) < call->heads;
 
-    return attention_suits_cudnn(dev->attention, call->dtype, masked, call->seq, call->head_size) &&
+    return attention_suits_cudnn(dev->attention, call->dtype, masked, grouped, call->seq, call->head_size) &&
            attention_aligned(call);
 }
 
@@ -131,12 +131,19 @@ static void *address_of(const void *tensor, size_t i)
     return tensor ? (char *)tensor + 2 * i : NULL;
 }
 
+/* hidden where several heads of queries read one of keys, else 0: workspace_cudnn_scratch. */
+static size_t grouped_width(const struct attention_call *call)
+{
+    return attention_kv_heads(call) < call->heads ? (size_t)call->hidden : 0;
+}
+
 static bool run_graph(struct device *dev, const struct attention_call *call, bool backward)
 {
     const struct cudnn_graph *graph = is_suited(dev, call) && open_handle(dev) ? graph_of(dev, call, backward) : NULL;
-    size_t width = attention_width(call->heads, call->head_size), rows = (size_t)call->pairs * (size_t)call->seq;
-    size_t delta;
-    float scale = call->scale, minus_infinity = -INFINITY, one = 1;
+    size_t width = (size_t)call->hidden, to_v = ((size_t)call->row - width) / 2;
+    size_t samples = call->batch, heads = call->heads, seq = (size_t)call->seq;
+    size_t delta, each = samples * seq * width; /* elements of the gradients that a grouped call adds up */
+    float scale = 1.0f / sqrtf((float)call->head_size), minus_infinity = -INFINITY, one = 1;
     struct error err = {0};
     char *workspace;
     int count = 0;
@@ -146,7 +153,8 @@ static bool run_graph(struct device *dev, const struct attention_call *call, boo
     if (!graph)
         return dev->failed;
     delta = (cudnn_graph_workspace(graph) + 255) / 256 * 256;
-    workspace = cuda_workspace(dev, delta + (backward ? rows * sizeof(float) : 0));
+    workspace =
+        cuda_workspace(dev, delta + (backward ? workspace_cudnn_scratch(samples, heads, seq, grouped_width(call)) : 0));
     if (!workspace)
         return true;
     const struct {
@@ -156,7 +164,7 @@ static bool run_graph(struct device *dev, const struct attention_call *call, boo
     } tensors[] = {
         {ATTENTION_Q, address_of(call->qkv, 0), true},
         {ATTENTION_K, address_of(call->qkv, width), true},
-        {ATTENTION_V, address_of(call->qkv, 2 * width), true},
+        {ATTENTION_V, address_of(call->qkv, width + to_v), true},
         {ATTENTION_OUT, call->out, true},
         {ATTENTION_LSE, call->lse, true},
         {ATTENTION_SCALE, &scale, true},
@@ -164,8 +172,10 @@ static bool run_graph(struct device *dev, const struct attention_call *call, boo
         {ATTENTION_DOUT, address_of(call->dout, 0), backward},
         {ATTENTION_DQ, address_of(call->dqkv, 0), backward},
         {ATTENTION_DK, address_of(call->dqkv, width), backward},
-        {ATTENTION_DV, address_of(call->dqkv, 2 * width), backward},
-        {ATTENTION_DELTA, workspace + delta, backward},
+        {ATTENTION_DV, address_of(call->dqkv, width + to_v), backward},
+        {ATTENTION_DK_OF_QUERIES, address_of(workspace + delta, 0), backward && grouped_width(call) > 0},
+        {ATTENTION_DV_OF_QUERIES, address_of(workspace + delta, each), backward && grouped_width(call) > 0},
+        {ATTENTION_DELTA, workspace + delta + 4 * samples * seq * grouped_width(call), backward},
         {ATTENTION_ONE, &one, backward},
     };
 
@@ -182,23 +192,21 @@ static bool run_graph(struct device *dev, const struct attention_call *call, boo
 /* `count` samples of a call, from sample `first` on. */
 static struct attention_call samples_of(const struct attention_call *call, size_t first, size_t count)
 {
-    size_t width = attention_width(call->heads, call->head_size),
-           qkv = attention_row(call->heads, call->heads, call->head_size);
     size_t row = first * (size_t)call->seq;
     struct attention_call part = *call;
 
-    part.pairs = (int)count * call->heads;
-    part.qkv = address_of(call->qkv, row * qkv);
-    part.dqkv = address_of(call->dqkv, row * qkv);
-    part.out = address_of(call->out, row * width);
-    part.dout = address_of(call->dout, row * width);
+    part.batch = (uint16_t)count;
+    part.qkv = address_of(call->qkv, row * (size_t)call->row);
+    part.dqkv = address_of(call->dqkv, row * (size_t)call->row);
+    part.out = address_of(call->out, row * (size_t)call->hidden);
+    part.dout = address_of(call->dout, row * (size_t)call->hidden);
     part.lse = call->lse + row * (size_t)call->heads;
     return part;
 }
 
 bool attention_by_cudnn(struct device *dev, const struct attention_call *call, bool backward)
 {
-    size_t batch = (size_t)(call->pairs / call->heads);
+    size_t batch = call->batch;
     size_t count = backward ? cudnn_backward_samples(batch, (size_t)call->heads, (size_t)call->seq) : batch;
 
     for (size_t first = 0; first < batch; first += count) {

@@ -3,7 +3,8 @@
 /* The graph as it is built. Scores are [batch, heads, seq, seq], but are never stored. */
 struct building {
     struct cudnn_graph *graph;
-    int64_t batch, heads, seq, size;
+    int64_t batch, heads, kv_heads, seq, size;
+    int64_t row; /* of qkv: elements from one to the next */
     bool causal;
     cudnnDataType_t type;
 };
@@ -12,22 +13,24 @@ static struct building begin_graph(const struct cudnn *cudnn, const struct atten
 {
     return (struct building){
         .graph = cudnn_graph_create(cudnn),
-        .batch = call->pairs / call->heads,
+        .batch = call->batch,
         .heads = call->heads,
+        .kv_heads = attention_kv_heads(call),
         .seq = call->seq,
         .size = call->head_size,
+        .row = call->row,
         .causal = call->causal,
         .type = call->dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF,
     };
 }
 
-/* Rows of a head, `row` elements apart: [seq, size], or [size, seq] when transposed. */
-static cudnn_descriptor rows_tensor(const struct building *b, int64_t id, int64_t row, bool transposed)
+/* Rows of `heads` heads, `row` elements apart: [seq, size], or [size, seq] when transposed. */
+static cudnn_descriptor rows_tensor(const struct building *b, int64_t id, int64_t heads, int64_t row, bool transposed)
 {
     struct cudnn_tensor x = {
         .id = id,
         .type = b->type,
-        .size = {b->batch, b->heads, b->seq, b->size},
+        .size = {b->batch, heads, b->seq, b->size},
         .stride = {b->seq * row, b->size, row, 1},
     };
 
@@ -40,9 +43,22 @@ static cudnn_descriptor rows_tensor(const struct building *b, int64_t id, int64_
     return cudnn_tensor(b->graph, &x);
 }
 
-static cudnn_descriptor packed_rows(const struct building *b, int64_t id, bool transposed)
+/* Q or dQ */
+static cudnn_descriptor query_rows(const struct building *b, int64_t id)
 {
-    return rows_tensor(b, id, (int64_t)attention_row((int)b->heads, (int)b->heads, (int)b->size), transposed);
+    return rows_tensor(b, id, b->heads, b->row, false);
+}
+
+/* K, V, dK or dV. A product with it reads a head for each of its group of heads of queries. */
+static cudnn_descriptor key_rows(const struct building *b, int64_t id, bool transposed)
+{
+    return rows_tensor(b, id, b->kv_heads, b->row, transposed);
+}
+
+/* out or dout */
+static cudnn_descriptor out_rows(const struct building *b, int64_t id)
+{
+    return rows_tensor(b, id, b->heads, b->heads * b->size, false);
 }
 
 static cudnn_descriptor strided_scores(const struct building *b, cudnnDataType_t type, int64_t row, int64_t column)
@@ -127,7 +143,7 @@ struct cudnn_graph *attention_graph_forward(const struct cudnn *cudnn, const str
     if (!b.graph)
         return NULL;
     s = scores_tensor(&b, CUDNN_DATA_FLOAT);
-    cudnn_matmul(b.graph, packed_rows(&b, ATTENTION_Q, false), packed_rows(&b, ATTENTION_K, true), s);
+    cudnn_matmul(b.graph, query_rows(&b, ATTENTION_Q), key_rows(&b, ATTENTION_K, true), s);
     s = scaled_scores(&b, s, scalar_tensor(&b, ATTENTION_SCALE));
     if (b.causal)
         s = causal_mask(&b, s);
@@ -140,15 +156,14 @@ struct cudnn_graph *attention_graph_forward(const struct cudnn *cudnn, const str
     log = apply_pointwise(&b, CUDNN_POINTWISE_LOG, sum, NULL, column_tensor(&b, 0));
     apply_pointwise(&b, CUDNN_POINTWISE_ADD, most, log, column_tensor(&b, ATTENTION_LSE));
     p = apply_pointwise(&b, CUDNN_POINTWISE_DIV, s, sum, scores_tensor(&b, b.type));
-    cudnn_matmul(b.graph, p, packed_rows(&b, ATTENTION_V, false),
-                 rows_tensor(&b, ATTENTION_OUT, b.heads * b.size, false));
+    cudnn_matmul(b.graph, p, key_rows(&b, ATTENTION_V, false), out_rows(&b, ATTENTION_OUT));
     return b.graph;
 }
 
 /* delta = rowsum(dout * out), stored. The factor 1 stands where dropout's would: the fused kernel looks for one. */
 static cudnn_descriptor delta_of(const struct building *b, cudnn_descriptor dout)
 {
-    cudnn_descriptor out = rows_tensor(b, ATTENTION_OUT, b->heads * b->size, false), sum = column_tensor(b, 0), product;
+    cudnn_descriptor out = out_rows(b, ATTENTION_OUT), sum = column_tensor(b, 0), product;
 
     product =
         cudnn_tensor(b->graph, &(struct cudnn_tensor){
@@ -162,6 +177,19 @@ static cudnn_descriptor delta_of(const struct building *b, cudnn_descriptor dout
                            column_tensor(b, ATTENTION_DELTA));
 }
 
+/* dK or dV. Where several heads of queries read a head of keys, their gradients of it are made first, and then added. */
+static void key_gradient(const struct building *b, cudnn_descriptor turned, cudnn_descriptor rows, int64_t id)
+{
+    cudnn_descriptor sum = key_rows(b, id, false), each = sum;
+
+    if (b->kv_heads < b->heads)
+        each = rows_tensor(b, id == ATTENTION_DK ? ATTENTION_DK_OF_QUERIES : ATTENTION_DV_OF_QUERIES, b->heads,
+                           b->heads * b->size, false);
+    cudnn_matmul(b->graph, turned, rows, each);
+    if (each != sum)
+        cudnn_reduction(b->graph, CUDNN_REDUCE_TENSOR_ADD, each, sum);
+}
+
 struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const struct attention_call *call)
 {
     struct building b = begin_graph(cudnn, call);
@@ -169,9 +197,9 @@ struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const st
 
     if (!b.graph)
         return NULL;
-    q = packed_rows(&b, ATTENTION_Q, false);
-    k = packed_rows(&b, ATTENTION_K, true);
-    dout = rows_tensor(&b, ATTENTION_DOUT, b.heads * b.size, false);
+    q = query_rows(&b, ATTENTION_Q);
+    k = key_rows(&b, ATTENTION_K, true);
+    dout = out_rows(&b, ATTENTION_DOUT);
     scale = scalar_tensor(&b, ATTENTION_SCALE);
     delta = delta_of(&b, dout);
 
@@ -184,17 +212,17 @@ struct cudnn_graph *attention_graph_backward(const struct cudnn *cudnn, const st
         p = causal_mask(&b, p);
     p = apply_pointwise(&b, CUDNN_POINTWISE_EXP, p, NULL, scores_tensor(&b, CUDNN_DATA_FLOAT));
     turned = transpose_scores(&b, p);
-    cudnn_matmul(b.graph, turned, dout, packed_rows(&b, ATTENTION_DV, false));
+    key_gradient(&b, turned, dout, ATTENTION_DV);
 
     ds = scores_tensor(&b, CUDNN_DATA_FLOAT);
-    cudnn_matmul(b.graph, dout, packed_rows(&b, ATTENTION_V, true), ds);
+    cudnn_matmul(b.graph, dout, key_rows(&b, ATTENTION_V, true), ds);
     ds = apply_pointwise(&b, CUDNN_POINTWISE_SUB, ds, delta, scores_tensor(&b, CUDNN_DATA_FLOAT));
     ds = apply_pointwise(&b, CUDNN_POINTWISE_MUL, ds, p, scores_tensor(&b, CUDNN_DATA_FLOAT));
     ds = scaled_scores(&b, ds, scale);
     turned = transpose_scores(&b, ds);
-    cudnn_matmul(b.graph, turned, q, packed_rows(&b, ATTENTION_DK, false));
-    k_rows = packed_rows(&b, 0, false);
+    key_gradient(&b, turned, q, ATTENTION_DK);
+    k_rows = key_rows(&b, 0, false);
     cudnn_reshape(b.graph, k, k_rows);
-    cudnn_matmul(b.graph, ds, k_rows, packed_rows(&b, ATTENTION_DQ, false));
+    cudnn_matmul(b.graph, ds, k_rows, query_rows(&b, ATTENTION_DQ));
     return b.graph;
 }

@@ -10,26 +10,28 @@ static struct attention_call call_of(const struct attention *op)
 {
     struct attention_call call = {
         .seq = op->seq,
-        .heads = op->heads,
         .head_size = op->head_size,
-        .pairs = op->batch * op->heads,
+        .window = op->window > 0 && op->window < op->seq ? op->window : op->seq,
+        .hidden = (int)attention_width(op->heads, op->head_size),
+        .row = (int)attention_row(op->heads, op->kv_heads, op->head_size),
+        .batch = (uint16_t)op->batch,
+        .heads = (uint16_t)op->heads,
         .causal = op->causal,
         .drops = op->dropout.p > 0,
-        .documents = op->document_start != NULL,
-        .dtype = op->dtype,
+        .dtype = (uint8_t)op->dtype,
         .qkv = op->qkv,
         .dout = op->dout,
         .out = op->out,
         .dqkv = op->dqkv,
         .lse = op->lse,
-        .scale = 1.0f / sqrtf((float)op->head_size),
         .stream = op->dropout.stream,
         .element = op->dropout.first,
         .stride = op->dropout_stride,
         .kept = 1,
     };
 
-    if (call.documents)
+    call.bounded = op->document_start || call.window < call.seq;
+    if (call.bounded)
         call.document_start = op->document_start;
     else
         call.lengths = op->lengths;
@@ -63,16 +65,17 @@ static bool fits_tiles(const struct attention_call *call)
 static void run_attention(struct device *dev, const struct attention *op, bool backward)
 {
     const char *name = backward ? "attention_backward" : "attention_forward";
-    struct attention_call call = call_of(op);
+    struct attention_call call;
 
-    if (!device_ready(dev, call.dtype, name) || !attention_valid(dev, op))
+    if (!device_ready(dev, op->dtype, name) || !attention_valid(dev, op))
         return;
-    if (call.head_size > ATTENTION_MAX_HEAD_SIZE) {
-        device_fail(dev, CODE_CONFIG, "%s: a head size of %d; on a GPU it can be at most %d", name, call.head_size,
+    if (op->head_size > ATTENTION_MAX_HEAD_SIZE) {
+        device_fail(dev, CODE_CONFIG, "%s: a head size of %d; on a GPU it can be at most %d", name, op->head_size,
                     ATTENTION_MAX_HEAD_SIZE);
         return;
     }
-    if (call.pairs <= 0 || call.seq <= 0)
+    call = call_of(op);
+    if (op->batch == 0 || op->heads == 0 || op->seq == 0)
         return;
     if (dev->attention != ATTENTION_OWN && attention_by_cudnn(dev, &call, backward))
         return;

@@ -25,26 +25,33 @@ extern "C" {
 /* An operation, forward or backward, as its kernels take it: by value. Beyond 128 bytes nvcc would no longer keep its
  * fields in registers, and some kernels would spill. */
 struct attention_call {
-    int seq, heads, head_size;
-    int pairs; /* of a sample and a head: batch * heads */
-    bool causal, drops, documents;
-    enum dtype dtype;
+    int seq, head_size;
+    int window;      /* seq where there is none: every key before the query is in it then */
+    int hidden, row; /* elements of a row of out, and of qkv */
+    uint16_t batch, heads;
+    bool causal, drops;
+    bool bounded;    /* a query sees only the keys of its document, if there is document_start, and of its window */
+    uint8_t dtype;   /* enum dtype */
+    float scale_two; /* log2(e) / sqrt(head_size): exp(x / sqrt(head_size)) = 2^(scale_two * x) */
     const void *qkv, *dout;
     void *out; /* backward: only read */
     void *dqkv;
     float *lse;
-    float *delta; /* [pairs, seq] workspace of the backward pass: rowsum(dout * out) */
+    float *delta; /* [batch * heads, seq] workspace of the backward pass: rowsum(dout * out) */
     union {
         const int32_t *lengths;        /* may be NULL */
-        const int32_t *document_start; /* with `documents` */
+        const int32_t *document_start; /* with `bounded`; may be NULL */
     };
-    float scale;     /* 1 / sqrt(head_size) */
-    float scale_two; /* that times log2(e): exp(scale * x) = 2^(scale_two * x) */
     struct philox_stream stream;
     uint64_t element, stride; /* struct dropout's first, and dropout_stride */
     uint32_t threshold;       /* an element is kept when its 16 bits are at least this, and multiplied by: */
     float kept;
 };
+
+static inline int attention_kv_heads(const struct attention_call *call)
+{
+    return (call->row - call->hidden) / 2 / call->head_size;
+}
 
 /* Whether qkv, out and their gradients begin at 16 bytes, as every fused kernel wants. */
 bool attention_aligned(const struct attention_call *call);

@@ -65,7 +65,7 @@ struct cudnn_pointwise {
 
 void cudnn_pointwise(struct cudnn_graph *graph, const struct cudnn_pointwise *op);
 
-/* y = x summed (or its maximum) over the dimensions that y has only one of; in fp32. */
+/* y = x summed (or its maximum) over the dimensions that y has less of, in groups; in fp32. */
 void cudnn_reduction(struct cudnn_graph *graph, cudnnReduceTensorOp_t op, cudnn_descriptor x, cudnn_descriptor y);
 
 /* y is x under other dimensions and strides. */
@@ -104,7 +104,9 @@ enum attention_tensor {
     ATTENTION_DQ,
     ATTENTION_DK,
     ATTENTION_DV,
-    ATTENTION_DELTA, /* fp32 [batch, heads, seq]: scratch */
+    ATTENTION_DELTA,         /* fp32 [batch, heads, seq]: scratch */
+    ATTENTION_DK_OF_QUERIES, /* as dout: scratch, where several heads of queries read one of keys */
+    ATTENTION_DV_OF_QUERIES,
     ATTENTION_SCALE,
     ATTENTION_MINUS_INFINITY,
     ATTENTION_ONE,

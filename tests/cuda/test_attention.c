@@ -165,6 +165,50 @@ static void test_document_starts(void **state)
     check_sizes(DTYPE_BF16, padded, x);
 }
 
+/* Several heads of queries to one of keys: all of them, or some. */
+static void test_shared_keys(void **state)
+{
+    static const int32_t lengths[] = {51, 1000};
+    struct attention_case x = {.batch = 1, .seq = 150, .heads = 3, .kv_heads = 1, .causal = true};
+
+    check_sizes(DTYPE_BF16, sizes, x);
+    x = (struct attention_case){.batch = 2, .seq = 40, .heads = 4, .kv_heads = 2, .lengths = lengths};
+    check_sizes(DTYPE_F16, padded, x);
+    x = (struct attention_case){
+        .batch = 1, .seq = 72, .heads = 4, .kv_heads = 2, .dropout = even_dropout, .dropout_stride = 8 * 5555};
+    check_sizes(DTYPE_F16, sizes, x);
+}
+
+/* Windows of one key, within a tile, of a tile, across tiles, and one that leaves one query without key 0. */
+static void test_window(void **state)
+{
+    static const int windows[] = {1, 7, 64, 100, 149};
+    struct attention_case x = {.batch = 1, .seq = 150, .heads = 1, .causal = true};
+
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        x.window = windows[i];
+        for (size_t j = i % 2; j < SIZES; j += 2) {
+            x.head_size = i % 3 ? sizes[j] : padded[j];
+            check_case(j % 4 < 2 ? DTYPE_BF16 : DTYPE_F16, &x);
+        }
+    }
+}
+
+/* A window and documents, shorter and longer than it, with shared keys; then with dropout. */
+static void test_window_in_documents(void **state)
+{
+    int32_t starts[2 * 136];
+    struct attention_case x = {
+        .batch = 2, .seq = 136, .heads = 2, .kv_heads = 1, .window = 35, .causal = true, .document_start = starts};
+
+    for (int i = 0; i < 2 * 136; i++)
+        starts[i] = i % 136 < 20 ? 0 : i % 136 < 31 ? 20 : 31;
+    check_sizes(DTYPE_BF16, padded, x);
+    x.batch = 1;
+    x.dropout = even_dropout;
+    check_sizes(DTYPE_F16, sizes, x);
+}
+
 /* A head size with whatever else `random` asks for. */
 static void check_random(int head_size, const uint32_t random[4])
 {
@@ -176,6 +220,10 @@ static void check_random(int head_size, const uint32_t random[4])
                                .head_size = head_size,
                                .causal = random[2] % 4 != 0};
 
+    x.kv_heads = x.heads;
+    x.heads *= 1 + (int)(random[2] >> 8) % 3;
+    if (random[2] % 4 % 2 == 1 && random[2] >> 16 & 1)
+        x.window = 1 + (int)(random[2] >> 17) % x.seq;
     if (random[3] % 3 == 0) {
         x.seq -= x.seq % 8;
         x.dropout = even_dropout;
@@ -216,8 +264,12 @@ static void test_plain(void **state)
             check_case((enum dtype)dtype, &x);
             x.causal = true;
             x.lengths = lengths;
+            x.kv_heads = 1;
             x.dropout = odd_dropout;
             x.dropout_stride = 100001;
+            check_case((enum dtype)dtype, &x);
+            x.lengths = NULL;
+            x.window = 11;
             check_case((enum dtype)dtype, &x);
         }
 }
@@ -308,7 +360,14 @@ static void test_orders(void **state)
         x.dropout = even_dropout;
         check_orders(DTYPE_BF16, &x, 2 + 2 * i);
     }
-    check_orders(DTYPE_F32, &(struct attention_case){.batch = 1, .seq = 50, .heads = 1, .head_size = 33}, 1);
+    for (size_t i = 0; i < SIZES; i += 2) {
+        struct attention_case x = {
+            .batch = 1, .seq = 100, .heads = 3, .kv_heads = 1, .head_size = sizes[i], .causal = true, .window = 50};
+
+        check_orders(DTYPE_BF16, &x, 1 + i);
+    }
+    check_orders(DTYPE_F32, &(struct attention_case){.batch = 1, .seq = 50, .heads = 2, .kv_heads = 1, .head_size = 33},
+                 1);
 }
 
 /* What the emulator's build is: one without cuDNN. */
@@ -335,6 +394,9 @@ int main(void)
         cmocka_unit_test(test_short),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_document_starts),
+        cmocka_unit_test(test_shared_keys),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_window_in_documents),
         cmocka_unit_test(test_any_size),
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_cpu),

@@ -61,10 +61,17 @@ static bool recognised(enum pass pass, const struct attention_call *call)
     return planned || refused;
 }
 
-static struct attention_call call_of(int head_size, bool causal, enum dtype dtype)
+static struct attention_call call_of(int kv_heads, int head_size, bool causal, enum dtype dtype)
 {
-    return (struct attention_call){
-        .seq = 1024, .heads = 12, .head_size = head_size, .pairs = 2 * 12, .causal = causal, .dtype = dtype};
+    return (struct attention_call){.batch = 2,
+                                   .seq = 1024,
+                                   .window = 1024,
+                                   .heads = 12,
+                                   .head_size = head_size,
+                                   .hidden = 12 * head_size,
+                                   .row = (12 + 2 * kv_heads) * head_size,
+                                   .causal = causal,
+                                   .dtype = (uint8_t)dtype};
 }
 
 static void test_recognised(void **state)
@@ -72,17 +79,18 @@ static void test_recognised(void **state)
     if (!cudnn.cudnnGetVersion)
         skip();
     for (int size = 64; size <= 128; size += 64)
-        for (int pass = FORWARD; pass <= BACKWARD; pass++) {
-            struct attention_call call = call_of(size, size == 64, size == 64 ? DTYPE_BF16 : DTYPE_F16);
+        for (int pass = FORWARD; pass <= BACKWARD; pass++)
+            for (int kv_heads = 12; kv_heads >= 1; kv_heads /= 3) {
+                struct attention_call call = call_of(kv_heads, size, size == 64, size == 64 ? DTYPE_BF16 : DTYPE_F16);
 
-            assert_true(recognised((enum pass)pass, &call));
-        }
+                assert_true(recognised((enum pass)pass, &call));
+            }
 }
 
 /* Rows that are no multiple of 16 bytes: it says so, and nothing crashes. */
 static void test_refused(void **state)
 {
-    struct attention_call call = call_of(60, true, DTYPE_BF16);
+    struct attention_call call = call_of(12, 60, true, DTYPE_BF16);
 
     if (!cudnn.cudnnGetVersion)
         skip();

@@ -169,6 +169,12 @@ static void test_cudnn(void **state)
     assert_int_equal(kernels_workspace_bytes(&w), bytes);
     w.attention = ATTENTION_AUTO;
     assert_int_equal(kernels_workspace_bytes(&w), bytes);
+    w.attention = ATTENTION_CUDNN;
+    w.kv_heads = 4; /* and dk and dv of each head of queries, in 16 bits */
+    assert_int_equal(kernels_workspace_bytes(&w), bytes + 2 * 16384 * 768 * 2);
+    w.attention = ATTENTION_AUTO;
+    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
+    w.kv_heads = 0;
     w.head_size = 32;
     assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
     w.attention = ATTENTION_OWN;
@@ -184,7 +190,7 @@ static void test_cudnn_samples(void **state)
     assert_int_equal(cudnn_backward_samples(85, 12, 1024), 29);
     assert_int_equal(cudnn_backward_samples(3, 12, 8192), 1); /* of 1.5 GiB */
     assert_int_equal(cudnn_backward_samples(0, 12, 1024), 0);
-    assert_int_equal(workspace_attention_cudnn(3, 12, 8192),
+    assert_int_equal(workspace_attention_cudnn(3, 12, 8192, 0),
                      12 * (size_t)8192 * 8192 * 2 + 12 * 8192 * sizeof(float) + 16 * MIB);
 }
 
@@ -215,6 +221,12 @@ static void test_use_cudnn(void **state)
     changed = w, changed.dtype = DTYPE_F32;
     assert_false(kernels_use_cudnn(&changed));
     changed = w, changed.head_size = 100;
+    assert_false(kernels_use_cudnn(&changed));
+    changed = w, changed.window = 100;
+    assert_false(kernels_use_cudnn(&changed));
+    changed = w, changed.kv_heads = 4;
+    assert_true(kernels_use_cudnn(&changed));
+    changed.attention = ATTENTION_AUTO;
     assert_false(kernels_use_cudnn(&changed));
     changed = w, changed.gpu = false;
     assert_false(kernels_use_cudnn(&changed));

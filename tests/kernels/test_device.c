@@ -134,7 +134,7 @@ static void test_wrong_attention(void **state)
 
     expect_attention_refused((struct attention){.heads = 3, .kv_heads = 2}, "kv_heads = 2 does not divide heads = 3");
     expect_attention_refused((struct attention){.heads = 3}, "kv_heads = 0");
-    expect_attention_refused((struct attention){.heads = 2, .kv_heads = 2, .window = 1}, "window = 1");
+    expect_attention_refused((struct attention){.heads = 2, .kv_heads = 2, .window = 1}, "window need causal");
     expect_attention_refused((struct attention){.heads = 2, .kv_heads = 2, .causal = true, .window = -1},
                              "window = -1");
     expect_attention_refused((struct attention){.heads = 2, .kv_heads = 2, .document_start = &zero}, "document_start");

@@ -191,7 +191,7 @@ static void check_refused(bool causal, const int32_t *padding)
     attention_forward_on(dev, &x, &b);
     assert_int_equal(device_status(dev, &err), -1);
     assert_int_equal(err.code, CODE_INTERNAL);
-    assert_non_null(strstr(err.text, "attention: document_start needs causal, and no lengths"));
+    assert_non_null(strstr(err.text, "attention: document_start and window need causal, and no lengths"));
     abandon_device(dev);
 }
 

@@ -9,8 +9,8 @@
  * and at the end out = o / l, lse = m / sqrt(d) + log(l). This holds for any m that is not far below the maximum: so m'
  * stays m, and f is 1, until a score of some row of the warp is more than 2^MAX_RISE times as probable; p and l are
  * then larger numbers of the same precision, and most tiles rescale nothing (FlashAttention-4 does so, too). Key 0 is
- * seen by every query that sees any, and is in the first tile: so m is the maximum from then on. With documents the
- * first tiles may have no key for a query: m begins as a finite number, so that their p is 0.
+ * seen by every query that sees any, and is in the first tile: so m is the maximum from then on. With documents or a
+ * window the first tiles may have no key for a query: m begins as a finite number, so that their p is 0.
  */
 #include <float.h>
 
@@ -147,9 +147,10 @@ static __device__ inline void finish_rows(const struct attention_call &call, uin
 
             factor[m][half] = whole > 0 ? call.kept / whole : 0;
             if (lane % 4 == 0 && row < call.seq)
-                call.lse[head.row_at + (size_t)row] = whole > 0 ? most[m][half] * call.scale + logf(whole) : -INFINITY;
+                call.lse[head.row_at + (size_t)row] =
+                    whole > 0 ? most[m][half] * attention_scale(call) + logf(whole) : -INFINITY;
         }
-    tile_write<T, D, M>((uint16_t *)call.out + head.out_at, call.head_size, head.hidden, query, call.seq,
+    tile_write<T, D, M>((uint16_t *)call.out + head.out_at, call.head_size, call.hidden, query, call.seq,
                         q + warp_row * tile_stride<D>, o, factor);
 }
 
@@ -160,7 +161,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DRO
     using shape = forward_shape<D, DROPS>;
     constexpr int M = shape::M, N = shape::keys, passing = N * tile_stride<D>;
     const int size = EXACT ? D : call.head_size;
-    const bool documents = !EXACT && call.documents;
+    const bool bounded = !EXACT && call.bounded;
     int tiles = (call.seq + shape::queries - 1) / shape::queries;
     struct attention_head head = attention_head_of(call, (int)blockIdx.x / tiles);
     int block_query = first_query((int)blockIdx.x, tiles, shape::queries);
@@ -169,34 +170,34 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, forward_shape<D, DRO
     float s[M][N / 8][4], o[M][D / 8][4] = {}, most[M][2], sum[M][2] = {};
     DYNAMIC_SHARED(uint16_t, shared);
     uint16_t *q = shared, *k = q + shape::queries * tile_stride<D>, *v = k + 2 * passing;
-    int32_t *starts = (int32_t *)(v + 2 * passing); /* with documents */
+    int32_t *seen = (int32_t *)(v + 2 * passing); /* of a bounded call */
     int begin = 0;
 
-    if (documents)
-        begin = document_starts_load<shape::queries, N>(starts, call, (int)blockIdx.x / tiles, block_query);
+    if (bounded)
+        begin = load_seen<shape::queries, N>(seen, call, (int)blockIdx.x / tiles, block_query);
     for (int m = 0; m < M; m++)
         most[m][0] = most[m][1] = NO_SCORE;
-    tile_copy<D, shape::queries>(q, head.q, size, head.stride, block_query, call.seq);
-    tile_copy<D, N, 2 * passing>(k, head.q + head.hidden, size, head.stride, begin, head.keys, head.hidden);
+    tile_copy<D, shape::queries>(q, head.q, size, call.row, block_query, call.seq);
+    tile_copy<D, N, 2 * passing>(k, head.k, size, call.row, begin, head.keys, head.to_v);
     cp_async_commit();
     for (int first = begin, stage = 0; first < end; first += N, stage ^= 1) {
         cp_async_wait<0>();
         __syncthreads();
         if (first + N < end) {
-            tile_copy<D, N, 2 * passing>(k + (stage ^ 1) * passing, head.q + head.hidden, size, head.stride, first + N,
-                                         head.keys, head.hidden);
+            tile_copy<D, N, 2 * passing>(k + (stage ^ 1) * passing, head.k, size, call.row, first + N, head.keys,
+                                         head.to_v);
             cp_async_commit();
         }
         int query = block_query + (int)(thread_anew() / 32) * 16 * M;
-        const int32_t *own_starts = starts + (query - block_query);
+        const int32_t *own_seen = seen + (query - block_query);
 
-        if (warp_agrees((call.causal && first >= query + 16 * M) || (documents && first + N <= *own_starts)))
+        if (warp_agrees((call.causal && first >= query + 16 * M) || (bounded && first + N <= *own_seen)))
             continue; /* keys that none of the warp's queries sees, though others of the block do */
         tile_scores<T, D, M, N>(s, q + warp_row * tile_stride<D>, k + stage * passing);
         if (first + N > head.keys || (call.causal && first + N > query + 1))
             mask_scores<false, M, N>(s, query, first, head.keys, call.causal);
-        if (documents && first < own_starts[16 * M - 1])
-            mask_documents<false, M, N>(s, own_starts, first);
+        if (bounded && first < own_seen[16 * M - 1])
+            mask_unseen<false, M, N>(s, call, own_seen, query, first);
         softmax_tile<D, M, N>(s, o, most, sum, call.scale_two);
         if constexpr (DROPS)
             drop_scores<M, N>(s, call, head.element + (uint64_t)query * (uint64_t)call.seq + (uint64_t)first);
@@ -219,7 +220,7 @@ struct forward {
         /* GPUs of compute capability 8.6 and 8.9 have less than those of 8.0 and 9.0. */
         if (shape::shared > device_cuda(dev)->shared_limit)
             return attention_plain_forward(dev, call);
-        LAUNCH(dev, (attention_forward_tiles<T, D, DROPS, EXACT>), dim3((unsigned)(tiles * call->pairs)),
+        LAUNCH(dev, (attention_forward_tiles<T, D, DROPS, EXACT>), dim3((unsigned)(tiles * call->batch * call->heads)),
                dim3(ATTENTION_THREADS), shape::shared, *call);
     }
 };

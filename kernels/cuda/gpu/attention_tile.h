@@ -46,54 +46,75 @@ struct alignas(16) attention_chunk {
     uint32_t word[4];
 };
 
-/* One head of one sample. q, k, v and the gradients' rows are `stride` elements apart; out's and dout's, `hidden`. */
+/* One head of one sample. Rows of q, k, v and the gradients are call.row elements apart; out's and dout's, call.hidden. */
 struct attention_head {
-    const uint16_t *q;
-    int hidden;
-    ptrdiff_t stride;
-    ptrdiff_t at, out_at; /* the head's first element in qkv and dqkv; in out and dout */
-    size_t row_at;        /* in lse and delta */
-    int keys;             /* that are not padding */
-    uint64_t element;     /* of dropout: of query 0 and key 0 */
+    const uint16_t *q, *k;
+    int to_v;                   /* elements from a row's k to its v */
+    ptrdiff_t at, k_at, out_at; /* of the head's first q and k in qkv and dqkv; in out and dout */
+    size_t row_at;              /* in lse and delta */
+    int keys;                   /* that are not padding */
+    uint64_t element;           /* of dropout: of query 0 and key 0 */
 };
+
+/* The heads of queries that read one of keys. */
+static __device__ inline int attention_group(const struct attention_call &call)
+{
+    return call.hidden / ((call.row - call.hidden) / 2);
+}
+
+static __device__ inline float attention_scale(const struct attention_call &call)
+{
+    return 1.0f / sqrtf((float)call.head_size);
+}
 
 static __device__ inline struct attention_head attention_head_of(const struct attention_call &call, int pair)
 {
-    int sample = pair / call.heads, head = pair % call.heads;
+    int sample = pair / call.heads, head = pair % call.heads, kv_head = head / attention_group(call);
     struct attention_head x;
 
-    x.hidden = call.heads * call.head_size;
-    x.stride = 3 * (ptrdiff_t)x.hidden;
-    x.at = (ptrdiff_t)sample * call.seq * x.stride + head * call.head_size;
-    x.out_at = (ptrdiff_t)sample * call.seq * x.hidden + head * call.head_size;
+    x.to_v = (call.row - call.hidden) / 2;
+    x.at = (ptrdiff_t)sample * call.seq * call.row + head * call.head_size;
+    x.k_at = (ptrdiff_t)sample * call.seq * call.row + call.hidden + kv_head * call.head_size;
+    x.out_at = (ptrdiff_t)sample * call.seq * call.hidden + head * call.head_size;
     x.q = (const uint16_t *)call.qkv + x.at;
+    x.k = (const uint16_t *)call.qkv + x.k_at;
     x.row_at = (size_t)pair * (size_t)call.seq;
-    x.keys = !call.documents && call.lengths ? min(max((int)call.lengths[sample], 0), call.seq) : call.seq;
+    x.keys = !call.bounded && call.lengths ? min(max((int)call.lengths[sample], 0), call.seq) : call.seq;
     x.element =
         call.element + (uint64_t)sample * call.stride + (uint64_t)head * (uint64_t)call.seq * (uint64_t)call.seq;
     return x;
 }
 
-/* document_start of the sample of a pair. */
+/* document_start of the sample of a pair; NULL if there is none. */
 static __device__ inline const int32_t *document_starts_of(const struct attention_call &call, int pair)
 {
-    return call.document_start + (ptrdiff_t)(pair / call.heads) * call.seq;
+    return call.document_start ? call.document_start + (ptrdiff_t)(pair / call.heads) * call.seq : NULL;
 }
 
-/*
- * starts[QUERIES] = document_start of the block's queries; those beyond the sequence have the last one's. To
- * be read after a __syncthreads. Returns where the first tile of N keys begins that the block has to look at.
- */
-template <int QUERIES, int N>
-static __device__ inline int document_starts_load(int32_t *starts, const struct attention_call &call, int pair,
-                                                  int block_query)
+/* The first key that query `query` + i of a bounded call sees: of its window, and of its document, which begins at
+ * starts[i] if call.document_start is not NULL. May be negative. */
+static __device__ inline int first_seen(const struct attention_call &call, const int32_t *starts, int query, int i)
 {
-    const int32_t *from = document_starts_of(call, pair);
+    int first = query + i + 1 - call.window;
+
+    return call.document_start ? max(starts[i], first) : first;
+}
+
+/* seen[QUERIES] = the first keys that the block's queries see; those beyond the sequence have the last one's. All threads
+ * call it. Returns where the first tile of N keys begins that the block has to look at. */
+template <int QUERIES, int N>
+static __device__ inline int load_seen(int32_t *seen, const struct attention_call &call, int pair, int block_query)
+{
+    const int32_t *starts = document_starts_of(call, pair);
 
     static_assert(QUERIES <= ATTENTION_THREADS, "a thread loads one");
-    if (threadIdx.x < QUERIES)
-        starts[threadIdx.x] = from[min(block_query + (int)threadIdx.x, call.seq - 1)];
-    return from[block_query] / N * N;
+    if (threadIdx.x < QUERIES) {
+        int query = min(block_query + (int)threadIdx.x, call.seq - 1);
+
+        seen[threadIdx.x] = first_seen(call, starts, 0, query);
+    }
+    __syncthreads();
+    return max(seen[0], 0) / N * N;
 }
 
 /* Whether rows of `size` elements begin at 16 bytes, and consist of whole chunks. */
@@ -372,9 +393,11 @@ static __device__ inline void mask_scores(float s[M][N / 8][4], int query, int k
             }
 }
 
-/* So do those of keys before the query's document. starts: document_start of the queries, in shared memory. */
+/* So do those of keys before the first that the query sees: seen[i], of those from `query` on. With keys as rows seen
+ * is document_start, and the window is looked at here. */
 template <bool ROWS_ARE_KEYS, int M, int N>
-static __device__ inline void mask_documents(float s[M][N / 8][4], const int32_t *starts, int key)
+static __device__ inline void mask_unseen(float s[M][N / 8][4], const struct attention_call &call, const int32_t *seen,
+                                          int query, int key)
 {
     int lane = (int)(thread_anew() % 32), group = lane / 4, t = lane % 4;
 
@@ -386,7 +409,7 @@ static __device__ inline void mask_documents(float s[M][N / 8][4], const int32_t
             for (int i = 0; i < 4; i++) {
                 int row = m * 16 + i / 2 * 8 + group, column = n * 8 + t * 2 + i % 2;
 
-                if (key + (ROWS_ARE_KEYS ? row : column) < starts[ROWS_ARE_KEYS ? column : row])
+                if (ROWS_ARE_KEYS ? key + row < first_seen(call, seen, query, column) : key + column < seen[row])
                     s[m][n][i] = -INFINITY;
             }
 }
@@ -400,8 +423,8 @@ static __device__ inline float quad_sum(float x)
 
 /*
  * attention_choose: launches the kernel that is compiled for a call's type and padded head size. The tiled kernels must
- * be able to do the call (fits_tiles). EXACT kernels are for the usual call: head_size is D, and there are neither
- * dropout nor documents. The others ask at run time, which costs instructions in the main loop. Each pass passes its
+ * be able to do the call (fits_tiles). EXACT kernels are for the usual call: head_size is D, and there are no dropout,
+ * documents or window. The others ask at run time, which costs instructions in the main loop. Each pass passes its
  * launch as
  *     struct forward { // in an unnamed namespace: the emulator compiles the same templates beside these
  *         template <enum dtype T, int D, bool DROPS, bool EXACT>
@@ -416,7 +439,7 @@ static void attention_choose_size(struct device *dev, const struct attention_cal
             return attention_choose_size<Pass, T, LARGER...>(dev, call);
     if (call->drops)
         Pass::template launch<T, D, true, false>(dev, call);
-    else if (call->head_size == D && !call->documents)
+    else if (call->head_size == D && !call->bounded)
         Pass::template launch<T, D, false, true>(dev, call);
     else
         Pass::template launch<T, D, false, false>(dev, call);

@@ -244,7 +244,9 @@ static float pointwise(int mode, float x, float b, float t, int64_t index)
 static void multiply(const operation &op, const numbers &a, const numbers &b, numbers &c)
 {
     for_each(op.y.size, [&](const int64_t at[4]) {
-        const int64_t left[4] = {at[0], at[1], at[2], 0}, right[4] = {at[0], at[1], 0, at[3]};
+        /* several heads of the left factor may have one of the right */
+        const int64_t left[4] = {at[0], at[1], at[2], 0};
+        const int64_t right[4] = {at[0], at[1] * op.b.size[1] / op.y.size[1], 0, at[3]};
         const float *row = &a[op.x.offset(left)], *column = &b[op.b.offset(right)];
         float sum = 0;
 
@@ -270,7 +272,8 @@ static void reduce(const operation &op, const numbers &x, numbers &y)
     for (float &v : y)
         v = sums ? 0 : -INFINITY;
     for_each(op.x.size, [&](const int64_t at[4]) {
-        float v = x[op.x.offset(at)], &into = y[op.y.offset(at)];
+        const int64_t group[4] = {at[0], at[1] * op.y.size[1] / op.x.size[1], at[2], at[3]};
+        float v = x[op.x.offset(at)], &into = y[op.y.offset(group)];
 
         into = sums ? into + v : fmaxf(into, v);
     });
