@@ -16,11 +16,12 @@ extern "C" {
 /* The operations of struct kernels that have code of their own for each kind of device and each instruction set; the
  * backends declare them and fill their tables from this list. matmul, copy and zero are not among them. */
 #define KERNELS_OPERATIONS(f)                                                                                          \
-    f(bias_backward) f(norm_forward) f(norm_backward) f(residual) f(dropout_backward) f(attention_forward)             \
-        f(attention_backward) f(embedding_forward) f(embedding_backward) f(position_embedding_forward)                 \
-            f(position_embedding_backward) f(cross_entropy) f(cross_entropy_stats) f(cross_entropy_combine)            \
-                f(cross_entropy_finish) f(adamw) f(gelu_forward) f(gelu_backward) f(tanh_forward) f(tanh_backward)     \
-                    f(add) f(accumulate) f(cast) f(sum_of_squares)
+    f(bias_backward) f(norm_forward) f(norm_backward) f(residual) f(dropout_backward) f(query_key_forward)             \
+        f(query_key_backward) f(gated_forward) f(gated_backward) f(attention_forward) f(attention_backward)            \
+            f(embedding_forward) f(embedding_backward) f(position_embedding_forward) f(position_embedding_backward)    \
+                f(cross_entropy) f(cross_entropy_stats) f(cross_entropy_combine) f(cross_entropy_finish) f(adamw)      \
+                    f(gelu_forward) f(gelu_backward) f(tanh_forward) f(tanh_backward) f(add) f(accumulate) f(cast)     \
+                        f(sum_of_squares)
 
 struct backend {
     const char *kind; /* the name that device_create takes */

@@ -131,6 +131,38 @@ static inline size_t workspace_norm_backward(int rows, int cols)
     return (size_t)norm_blocks(rows, cols) * 2 * (size_t)cols * sizeof(float);
 }
 
+/*
+ * query_key_backward with a norm: a head is shared by query_key_lanes threads, each of which has QUERY_KEY_LANE of its
+ * elements. Each block sums for some heads.
+ */
+#define QUERY_KEY_THREADS 256
+#define QUERY_KEY_LANE    16
+#define QUERY_KEY_BLOCKS  528
+#define QUERY_KEY_LEAST   4 /* heads of a thread */
+
+static inline int query_key_lanes(int head_size)
+{
+    int lanes = 1;
+
+    while (lanes * QUERY_KEY_LANE < head_size)
+        lanes *= 2;
+    return lanes;
+}
+
+static inline int query_key_blocks(int rows, int heads, int head_size)
+{
+    size_t threads = (size_t)rows * (size_t)heads * (size_t)query_key_lanes(head_size);
+    size_t blocks = (threads + QUERY_KEY_THREADS * QUERY_KEY_LEAST - 1) / (QUERY_KEY_THREADS * QUERY_KEY_LEAST);
+
+    return (int)(blocks < QUERY_KEY_BLOCKS ? blocks : QUERY_KEY_BLOCKS);
+}
+
+/* Less than MATMUL_WORKSPACE for every head size, so kernels_workspace_bytes need not know of it. */
+static inline size_t workspace_query_key_backward(int rows, int heads, int head_size)
+{
+    return (size_t)query_key_blocks(rows, heads, head_size) * 2 * (size_t)head_size * sizeof(float);
+}
+
 #define EMBEDDING_CHUNK 32 /* rows */
 
 static inline size_t workspace_embedding_backward(size_t rows, size_t cols)

@@ -11,6 +11,10 @@
 #define cuda_norm_backward               emulated_norm_backward
 #define cuda_residual                    emulated_residual
 #define cuda_dropout_backward            emulated_dropout_backward
+#define cuda_query_key_forward           emulated_query_key_forward
+#define cuda_query_key_backward          emulated_query_key_backward
+#define cuda_gated_forward               emulated_gated_forward
+#define cuda_gated_backward              emulated_gated_backward
 #define cuda_attention_forward           emulated_attention_forward
 #define cuda_attention_backward          emulated_attention_backward
 #define attention_aligned                emulated_attention_aligned

@@ -4,7 +4,7 @@
 # poisoned. Attention, whose orders test_attention tries, only in ascending order: it takes longest.
 # ./check without --more, and the sanitizers: in ascending order only, without attention. Two programs run at a time.
 set -uo pipefail
-programs=(attention documents cross_entropy dropout embedding norm matmul optimizer pointwise repeat types)
+programs=(attention documents cross_entropy dropout embedding gated norm matmul optimizer pointwise query_key repeat types)
 seeds=(0 1)
 [ -z "${MUSTER_CHECK_FULL-}" ] || seeds=(0 1 2)
 if [ -n "${MUSTER_CHECK_QUICK-}" ]; then

@@ -56,22 +56,22 @@ static void expect_floats(const char *name, const float *got, float *want, size_
                 (struct tensor){DTYPE_F32, count, want}, tolerance);
 }
 
-struct norm {
+struct normed {
     struct tensor sum, y, dx;
     float *mean, *rstd, *dgamma, *dbeta;
 };
 
-static struct norm run_norm(struct device *dev, struct norm op, const void *dy)
+static struct normed run_norm(struct device *dev, struct norm op, const void *dy, bool rms)
 {
     size_t count = (size_t)op.rows * (size_t)op.cols, cols = (size_t)op.cols, rows = (size_t)op.rows;
-    struct norm n = {
+    struct normed n = {
         poisoned_tensor(cpu, op.dtype, count),
         poisoned_tensor(cpu, op.dtype, count),
         poisoned_tensor(cpu, op.dtype, count),
-        poisoned_floats(cpu, rows),
+        rms ? NULL : poisoned_floats(cpu, rows),
         poisoned_floats(cpu, rows),
         poisoned_floats(cpu, cols),
-        poisoned_floats(cpu, cols),
+        rms ? NULL : poisoned_floats(cpu, cols),
     };
 
     op.sum = n.sum.at;
@@ -94,7 +94,8 @@ static struct norm run_norm(struct device *dev, struct norm op, const void *dy)
     return n;
 }
 
-static void check_norm(enum dtype dtype, int rows, int cols)
+/* rms: an RMSNorm. */
+static void check_norm(enum dtype dtype, int rows, int cols, bool rms)
 {
     size_t count = (size_t)rows * (size_t)cols, width = (size_t)cols;
     struct norm op = {.rows = rows,
@@ -108,23 +109,30 @@ static void check_norm(enum dtype dtype, int rows, int cols)
                       .beta = random_tensor(cpu, dtype, width, "beta").at,
                       .dropout = {0.1, {1, 2, 3}, 5}};
     const void *dy = random_tensor(cpu, dtype, count, "dy").at;
-    struct norm want = run_norm(cpu, op, dy), got[SEEDS];
+    struct normed want, got[SEEDS];
+
+    if (rms)
+        op.beta = NULL;
+    want = run_norm(cpu, op, dy, rms);
 
     for (int seed = 0; seed < SEEDS; seed++) {
         emulator_seed((uint64_t)seed);
-        got[seed] = run_norm(gpu, op, dy);
+        got[seed] = run_norm(gpu, op, dy, rms);
         expect_same("y", got[seed].y.at, got[0].y.at, count * dtype_size(dtype));
         expect_same("dx", got[seed].dx.at, got[0].dx.at, count * dtype_size(dtype));
         expect_same("dgamma", got[seed].dgamma, got[0].dgamma, width * sizeof(float));
-        expect_same("dbeta", got[seed].dbeta, got[0].dbeta, width * sizeof(float));
+        if (!rms)
+            expect_same("dbeta", got[seed].dbeta, got[0].dbeta, width * sizeof(float));
     }
     expect_same("sum", got[0].sum.at, want.sum.at, count * dtype_size(dtype));
-    expect_floats("mean", got[0].mean, want.mean, (size_t)rows, 1e-5);
     expect_floats("rstd", got[0].rstd, want.rstd, (size_t)rows, 1e-5);
     expect_near("y", got[0].y, want.y, 1e-5);
     expect_near("dx", got[0].dx, want.dx, 1e-5);
     expect_floats("dgamma", got[0].dgamma, want.dgamma, width, 1e-5);
-    expect_floats("dbeta", got[0].dbeta, want.dbeta, width, 1e-5);
+    if (!rms) {
+        expect_floats("mean", got[0].mean, want.mean, (size_t)rows, 1e-5);
+        expect_floats("dbeta", got[0].dbeta, want.dbeta, width, 1e-5);
+    }
     finish_buffers(cpu);
 }
 
@@ -137,9 +145,10 @@ static void test_norm_widths(void **state)
     open_devices();
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
-            check_norm((enum dtype)dtype, i % 3 ? 3 : 21, widths[i]);
-    check_norm(DTYPE_BF16, 1, 768);
-    check_norm(DTYPE_BF16, 4500, 8); /* every block goes round more than once */
+            check_norm((enum dtype)dtype, i % 3 ? 3 : 21, widths[i], (i + (size_t)dtype) % 2);
+    check_norm(DTYPE_BF16, 1, 768, false);
+    check_norm(DTYPE_BF16, 4500, 8, false); /* every block goes round more than once */
+    check_norm(DTYPE_BF16, 4500, 8, true);
     close_devices();
 }
 
@@ -181,6 +190,56 @@ static void test_columns(void **state)
     open_devices();
     for (int i = 0; i < 20; i++)
         check_columns((enum dtype)(i % 3), rows[i % 5], widths[i / 5], i % 2);
+    close_devices();
+}
+
+/* query_key_backward's sums: so many heads that every block goes round more than once, and few; in any order. */
+static void check_head_sums(enum dtype dtype, int rows, int head_size)
+{
+    size_t size = (size_t)head_size, count = (size_t)rows * 5 * size;
+    struct query_key op = {.rows = rows,
+                           .seq = rows,
+                           .heads = 3,
+                           .kv_heads = 1,
+                           .head_size = head_size,
+                           .dtype = dtype,
+                           .gamma_q = random_tensor(cpu, dtype, size, "gamma_q").at,
+                           .gamma_k = random_tensor(cpu, dtype, size, "gamma_k").at,
+                           .before = random_tensor(cpu, dtype, (size_t)rows * 4 * size, "before").at,
+                           .rstd = random_floats(cpu, (size_t)rows * 4, "rstd")};
+    struct tensor want = random_tensor(cpu, dtype, count, "dqkv"), got, first = {0};
+    float *want_sums = poisoned_floats(cpu, 2 * size), *sums, *first_sums = NULL;
+
+    op.qkv = want.at;
+    op.dgamma_q = want_sums;
+    op.dgamma_k = want_sums + size;
+    device_kernels(cpu)->query_key_backward(cpu, &op);
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        got = random_tensor(cpu, dtype, count, "dqkv");
+        sums = poisoned_floats(cpu, 2 * size);
+        op.qkv = got.at;
+        op.dgamma_q = sums;
+        op.dgamma_k = sums + size;
+        emulator_seed(seed);
+        device_kernels(gpu)->query_key_backward(gpu, &op);
+        first = seed ? first : got;
+        first_sums = seed ? first_sums : sums;
+        expect_same("dqkv", got.at, first.at, count * dtype_size(dtype));
+        expect_same("dgamma", sums, first_sums, 2 * size * sizeof *sums);
+    }
+    expect_near("dqkv", first, want, 1e-5);
+    expect_floats("dgamma", first_sums, want_sums, 2 * size, 2e-5);
+    finish_buffers(cpu);
+}
+
+static void test_head_sums(void **state)
+{
+    static const int sizes[] = {2, 20, 64, 128, 256};
+
+    open_devices();
+    for (int i = 0; i < 5; i++)
+        check_head_sums((enum dtype)(i % 3), i % 2 ? 7 : 90, sizes[i]);
+    check_head_sums(DTYPE_BF16, 1500, 512);
     close_devices();
 }
 
@@ -370,8 +429,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm_widths), cmocka_unit_test(test_row_too_wide), cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_embedding),   cmocka_unit_test(test_squares),      cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_head_sums),   cmocka_unit_test(test_embedding),    cmocka_unit_test(test_squares),
+        cmocka_unit_test(test_loss),        cmocka_unit_test(test_adamw),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

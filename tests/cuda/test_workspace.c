@@ -58,6 +58,24 @@ static void test_columns(void **state)
     }
 }
 
+/* x: more than it needs. */
+static void check_query_key(int rows, int heads, void *x)
+{
+    device_kernels(dev)->query_key_backward(dev, &(struct query_key){.rows = rows,
+                                                                     .seq = rows,
+                                                                     .heads = heads,
+                                                                     .kv_heads = 1,
+                                                                     .head_size = 2,
+                                                                     .qkv = x,
+                                                                     .gamma_q = x,
+                                                                     .gamma_k = x,
+                                                                     .before = x,
+                                                                     .rstd = x,
+                                                                     .dgamma_q = x,
+                                                                     .dgamma_k = x});
+    expect_workspace(workspace_query_key_backward(rows, heads, 2));
+}
+
 static void check_rows(int rows, int cols)
 {
     size_t count = (size_t)rows * (size_t)cols;
@@ -76,6 +94,7 @@ static void check_rows(int rows, int cols)
                                                                     .dgamma = sum,
                                                                     .dbeta = sum + cols});
     expect_workspace(workspace_norm_backward(rows, cols));
+    check_query_key(rows, 1 + cols % 7, x);
     device_kernels(dev)->embedding_backward(
         dev, &(struct embedding){.rows = rows, .cols = cols, .vocab = 7, .tokens = tokens, .x = x, .dwte = sum});
     expect_workspace(workspace_embedding_backward((size_t)rows, (size_t)cols));

@@ -7,7 +7,7 @@
 
 const struct vector_kernels ISA(vector_kernels) = {
     .isa = ISA_NAME(KERNELS_ISA),
-    .op = {CPU_OPERATIONS(SET_OPERATION)},
+    .op = {KERNELS_OPERATIONS(SET_OPERATION)},
     .epilogue = ISA(epilogue),
     .epilogue_gelu = ISA(epilogue_gelu),
     .widen = ISA(widen),

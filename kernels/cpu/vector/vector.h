@@ -186,11 +186,9 @@ INLINE void typed_set(enum dtype T, void *p, size_t i, float x)
 
 /* ---- the functions of this folder -------------------------------------------------------------------------------- */
 
-/* The operations, each as kernels.h declares it; table.c gathers them. The last four are not on a GPU yet. */
-#define CPU_OPERATIONS(f)                                                                                              \
-    KERNELS_OPERATIONS(f) f(query_key_forward) f(query_key_backward) f(gated_forward) f(gated_backward)
+/* The operations, each as kernels.h declares it; table.c gathers them. */
 #define DECLARE_OPERATION(name) __typeof__(*((struct kernels *)NULL)->name) ISA(name);
-CPU_OPERATIONS(DECLARE_OPERATION)
+KERNELS_OPERATIONS(DECLARE_OPERATION)
 
 /* epilogue.c; cpu.h describes the first three */
 void ISA(epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);

@@ -126,9 +126,9 @@ void cuda_column_sums(struct device *dev, enum dtype dtype, float *sums, const v
                          rows, n, blocks.rows));
     else
         WITH_TYPE(dtype, T,
-                  WITH_WHOLE(rows_are_whole(n, {x}), WHOLE,
-                             LAUNCH(dev, (sum_rows<T, 1, WHOLE>), grid, WARPS * WARP, 0, partial,
-                                    static_cast<const T *>(x), types, rows, n, blocks.rows)));
+                  WITH_BOOL(rows_are_whole(n, {x}), WHOLE,
+                            LAUNCH(dev, (sum_rows<T, 1, WHOLE>), grid, WARPS * WARP, 0, partial,
+                                   static_cast<const T *>(x), types, rows, n, blocks.rows)));
     cuda_add_partial_sums(dev, sums, NULL, partial, blocks.count, width, accumulate);
 }
 

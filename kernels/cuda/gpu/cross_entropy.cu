@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) cross_entropy_stats(st
 }
 
 #define WITH_KERNEL(op, T, WHOLE, ...)                                                                                 \
-    WITH_TYPE((op)->dtype, T, WITH_WHOLE(rows_are_whole((op)->stride, {(op)->logits}), WHOLE, __VA_ARGS__))
+    WITH_TYPE((op)->dtype, T, WITH_BOOL(rows_are_whole((op)->stride, {(op)->logits}), WHOLE, __VA_ARGS__))
 
 void cuda_cross_entropy_stats(struct device *dev, const struct cross_entropy *op)
 {

@@ -4,6 +4,9 @@
 /*
  * sum = x + dropout(branch + bias), rounded to T;  y = (sum - mean) * rstd * gamma + beta
  *
+ * LAYER, of a kernel: it has a mean and beta, as a LayerNorm has. Else either may be missing, as of an RMSNorm; asked at
+ * run time, this would cost the LayerNorm's kernels registers.
+ *
  * A row is read once, stays in registers while its mean and then its variance are made (the mean of squares less the
  * square of the mean would cancel), and is written once.
  */
@@ -48,6 +51,23 @@ static inline __device__ void load_row(struct raw_pack<T> v[PACKS], const struct
             v[p] = add_branch<T, WHOLE>(op, mask, v[p], branch[p], row, row_column(p, warps));
 }
 
+template <class T, int PACKS>
+static inline __device__ float sum_packs(const struct raw_pack<T> v[PACKS], int cols, int warps)
+{
+    float total = 0;
+
+#pragma unroll
+    for (int p = 0; p < PACKS; p++)
+        if (row_column(p, warps) < cols) {
+            struct pack x = raw_widen(v[p]);
+
+#pragma unroll
+            for (int j = 0; j < PACK; j++)
+                total += x.v[j];
+        }
+    return total;
+}
+
 /* Squares of the differences from the mean, of the columns that there are. */
 static inline __device__ float sum_squares(const struct pack &v, float mean, int n)
 {
@@ -62,14 +82,16 @@ static inline __device__ float sum_squares(const struct pack &v, float mean, int
     return total;
 }
 
-template <class T, bool WHOLE>
+template <class T, bool WHOLE, bool LAYER>
 static inline __device__ void normalise_row(const struct norm &op, struct pack v, size_t row, int col, float mean,
                                             float rstd)
 {
     int n = min(op.cols - col, PACK);
     struct pack gamma = raw_widen(raw_load<WHOLE>(static_cast<const T *>(op.gamma) + col, n));
-    struct pack beta = raw_widen(raw_load<WHOLE>(static_cast<const T *>(op.beta) + col, n));
+    struct pack beta = {};
 
+    if (LAYER || op.beta)
+        beta = raw_widen(raw_load<WHOLE>(static_cast<const T *>(op.beta) + col, n));
 #pragma unroll
     for (int j = 0; j < PACK; j++)
         v.v[j] = fmaf(__fmul_rn(v.v[j] - mean, rstd), gamma.v[j], beta.v[j]);
@@ -78,30 +100,21 @@ static inline __device__ void normalise_row(const struct norm &op, struct pack v
 
 /* Only rows of MOST_PACKS packs a thread take more than ROW_WARPS warps. In 16 bits the registers of the other kernels
  * are bounded so that six blocks fit on a multiprocessor. */
-template <class T, int PACKS, bool WHOLE>
+template <class T, int PACKS, bool WHOLE, bool LAYER>
 static __global__ void __launch_bounds__(PACKS < MOST_PACKS ? ROW_WARPS * WARP : ROW_THREADS,
                                          PACKS < MOST_PACKS && sizeof(T) == 2 ? 6 : 1)
     norm_forward(struct norm op, struct mask mask, int warps)
 {
     __shared__ float2 scratch[MOST_WARPS];
     int row = static_cast<int>(blockIdx.x) * rows_of_block(warps) + row_in_block(warps);
-    float total = 0, inverse = 1.0f / static_cast<float>(op.cols), mean, rstd;
+    float total = 0, inverse = 1.0f / static_cast<float>(op.cols), mean = 0, rstd;
     struct raw_pack<T> v[PACKS];
 
     if (row >= op.rows)
         return; /* a whole warp, and there is no barrier then */
     load_row<T, PACKS, WHOLE>(v, op, mask, static_cast<size_t>(row), warps);
-#pragma unroll
-    for (int p = 0; p < PACKS; p++)
-        if (row_column(p, warps) < op.cols) {
-            struct pack x = raw_widen(v[p]);
-
-#pragma unroll
-            for (int j = 0; j < PACK; j++)
-                total += x.v[j];
-        }
-    mean = row_sum(total, scratch, warps) * inverse;
-    total = 0;
+    if (LAYER || op.mean)
+        mean = row_sum(sum_packs<T, PACKS>(v, op.cols, warps), scratch, warps) * inverse;
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (row_column(p, warps) < op.cols)
@@ -110,9 +123,11 @@ static __global__ void __launch_bounds__(PACKS < MOST_PACKS ? ROW_WARPS * WARP :
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
         if (row_column(p, warps) < op.cols)
-            normalise_row<T, WHOLE>(op, raw_widen(v[p]), static_cast<size_t>(row), row_column(p, warps), mean, rstd);
+            normalise_row<T, WHOLE, LAYER>(op, raw_widen(v[p]), static_cast<size_t>(row), row_column(p, warps), mean,
+                                           rstd);
     if (row_column(0, warps) == 0) {
-        op.mean[row] = mean;
+        if (LAYER || op.mean)
+            op.mean[row] = mean;
         op.rstd[row] = rstd;
     }
 }
@@ -122,15 +137,15 @@ void cuda_norm_forward(struct device *dev, const struct norm *op)
     struct row_shape shape = row_shape(op->cols);
     bool whole = rows_are_whole(op->cols, {op->x, op->branch, op->bias, op->gamma, op->beta, op->sum, op->y});
 
-    if (!device_ready(dev, op->dtype, "norm_forward") || op->rows == 0 ||
-        !row_fits(dev, op->cols, "norm_forward"))
+    if (!device_ready(dev, op->dtype, "norm_forward") || op->rows == 0 || !row_fits(dev, op->cols, "norm_forward"))
         return;
-    WITH_TYPE(
-        op->dtype, T,
-        WITH_PACKS(shape.packs, PACKS,
-                   WITH_WHOLE(whole, WHOLE,
-                              LAUNCH(dev, (norm_forward<T, PACKS, WHOLE>), grid_of_rows(op->rows, shape.warps),
-                                     row_threads(shape.warps), 0, *op, mask_of(&op->dropout), shape.warps))));
+    WITH_TYPE(op->dtype, T,
+              WITH_PACKS(shape.packs, PACKS,
+                         WITH_BOOL(whole, WHOLE,
+                                   WITH_BOOL(op->mean && op->beta, LAYER,
+                                             LAUNCH(dev, (norm_forward<T, PACKS, WHOLE, LAYER>),
+                                                    grid_of_rows(op->rows, shape.warps), row_threads(shape.warps), 0,
+                                                    *op, mask_of(&op->dropout), shape.warps)))));
 }
 
 /* sum = x + dropout(branch + bias); sum may be x or branch, so a pack is read before it is written. */
@@ -166,7 +181,7 @@ void cuda_residual(struct device *dev, const struct residual *op)
 
 /*
  * With xhat = (s - mean) * rstd and g = dy * gamma, of each row:
- *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) (+ dresidual)
+ *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) (+ dresidual), of an RMSNorm without mean(g)
  *   dgamma = sum over rows of dy * xhat,  dbeta = sum over rows of dy
  *
  * A block takes every gridDim.x-th row. A thread has one pack of its columns, so that it needs few registers: more only
@@ -259,18 +274,18 @@ template <int PACKS> static inline __device__ int pack_column(int p, int warps)
     return (p * warps * WARP + static_cast<int>(PACKS > 1 ? thread_anew() : threadIdx.x)) * PACK;
 }
 
-/* partial[block][2][cols]: dgamma, dbeta */
-template <class T, int PACKS, bool WHOLE>
+/* MEAN: of a LayerNorm. partial[block][1 or 2][cols]: dgamma, and dbeta if it is asked for. */
+template <class T, int PACKS, bool WHOLE, bool MEAN>
 static __global__ void __launch_bounds__(NORM_WARPS *WARP, PACKS == 1 && sizeof(T) == 2 ? 2 : 1)
     norm_backward(struct norm_backward op, float *partial, int warps)
 {
     __shared__ float2 scratch[NORM_WARPS];
-    float *part = partial + static_cast<size_t>(blockIdx.x) * 2 * op.cols;
+    float *part = partial + static_cast<size_t>(blockIdx.x) * (op.dbeta ? 2 : 1) * op.cols;
     struct pack dgamma[PACKS] = {}, dbeta[PACKS] = {};
     float inverse = 1.0f / static_cast<float>(op.cols);
 
     for (int row = static_cast<int>(blockIdx.x); row < op.rows; row += static_cast<int>(gridDim.x)) {
-        float mean = op.mean[row], rstd = op.rstd[row];
+        float mean = MEAN ? op.mean[row] : 0.0f, rstd = op.rstd[row];
         size_t at = static_cast<size_t>(row) * op.cols;
         float2 means = make_float2(0, 0);
         struct raw_pack<T> around;
@@ -290,7 +305,7 @@ static __global__ void __launch_bounds__(NORM_WARPS *WARP, PACKS == 1 && sizeof(
                     load_later();
             }
         means = row_sums(means, scratch, warps);
-        means = make_float2(means.x * inverse, means.y * inverse);
+        means = make_float2(MEAN ? means.x * inverse : 0.0f, means.y * inverse);
 #pragma unroll
         for (int p = 0; p < PACKS; p++)
             if (pack_column<PACKS>(p, warps) < op.cols) {
@@ -312,7 +327,8 @@ static __global__ void __launch_bounds__(NORM_WARPS *WARP, PACKS == 1 && sizeof(
             int col = pack_column<PACKS>(p, warps), n = min(op.cols - col, PACK);
 
             pack_store(part + col, dgamma[p], n);
-            pack_store(part + op.cols + col, dbeta[p], n);
+            if (op.dbeta)
+                pack_store(part + op.cols + col, dbeta[p], n);
         }
 }
 
@@ -327,16 +343,19 @@ void cuda_norm_backward(struct device *dev, const struct norm_backward *op)
         return;
     if (op->rows == 0) {
         cuda_zero(dev, op->dgamma, static_cast<size_t>(op->cols) * sizeof(float));
-        cuda_zero(dev, op->dbeta, static_cast<size_t>(op->cols) * sizeof(float));
+        if (op->dbeta)
+            cuda_zero(dev, op->dbeta, static_cast<size_t>(op->cols) * sizeof(float));
         return;
     }
     partial = static_cast<float *>(cuda_workspace(dev, workspace_norm_backward(op->rows, op->cols)));
     if (!partial)
         return;
     WITH_TYPE(op->dtype, T,
-              WITH_PACKS(packs, PACKS,
-                         WITH_WHOLE(whole, WHOLE,
-                                    LAUNCH(dev, (norm_backward<T, PACKS, WHOLE>), static_cast<unsigned>(blocks),
-                                           static_cast<unsigned>(warps * WARP), 0, *op, partial, warps))));
+              WITH_PACKS(
+                  packs, PACKS,
+                  WITH_BOOL(whole, WHOLE,
+                            WITH_BOOL(op->mean != NULL, MEAN,
+                                      LAUNCH(dev, (norm_backward<T, PACKS, WHOLE, MEAN>), static_cast<unsigned>(blocks),
+                                             static_cast<unsigned>(warps * WARP), 0, *op, partial, warps)))));
     cuda_add_partial_sums(dev, op->dgamma, op->dbeta, partial, blocks, op->cols, false);
 }

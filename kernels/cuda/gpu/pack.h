@@ -214,13 +214,13 @@ static inline __device__ void raw_store(T *p, const struct raw_pack<T> &raw, int
         __VA_ARGS__;                                                                                                   \
     }
 
-/* With WHOLE equal to `whole`. */
-#define WITH_WHOLE(whole, WHOLE, ...)                                                                                  \
+/* With NAME equal to `value`. */
+#define WITH_BOOL(value, NAME, ...)                                                                                    \
     do {                                                                                                               \
-        if (whole)                                                                                                     \
-            WITH_CONSTANT(bool, WHOLE, true, __VA_ARGS__)                                                              \
+        if (value)                                                                                                     \
+            WITH_CONSTANT(bool, NAME, true, __VA_ARGS__)                                                               \
         else                                                                                                           \
-            WITH_CONSTANT(bool, WHOLE, false, __VA_ARGS__)                                                             \
+            WITH_CONSTANT(bool, NAME, false, __VA_ARGS__)                                                              \
     } while (0)
 
 /* Whether rows of so many elements, of matrices at these addresses, are whole packs at 16-byte boundaries. NULL is at
