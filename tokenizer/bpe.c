@@ -1,6 +1,6 @@
 /*
- * bpe.c - merges the bytes of a word: of all pairs of neighbours, the one with the lowest rank, and of several the
- * leftmost, until no pair has a merge (Sennrich et al., arXiv 1508.07909).
+ * bpe.c - merges the bytes or characters of a word: of all pairs of neighbours, the one with the lowest rank, and of
+ * several the leftmost, until no pair has a merge (Sennrich et al., arXiv 1508.07909).
  *
  * In a short word the best pair is searched for each time: the word is in the first-level cache. For a long word a heap
  * gives the next pair: O(n log n), also for a million letters.
@@ -11,18 +11,77 @@
 
 static struct pair_merge merge_of(const struct merge_table *table, int32_t left, int32_t right)
 {
-    return merge_table_slot(table, token_pair(left, right))->merge;
+    const uint64_t pair = token_pair(left, right), hash = hash_pair(pair);
+
+    if (!(table->seen[(hash >> 3) & table->mask] & 1 << (hash & 7)))
+        return (struct pair_merge){NO_RANK, -1};
+    return merge_table_slot(table, pair)->merge;
+}
+
+/* ---- what merging begins with ------------------------------------------------------------------------------------ */
+
+static void lose_character(struct encode_loss *loss, const uint8_t *text, int length)
+{
+    if (loss->bytes == 0) {
+        memcpy(loss->first, text, (size_t)length);
+        loss->length = length;
+    }
+    loss->bytes += (uint64_t)length;
+}
+
+/* Appends the bytes' tokens of a character that has none. False if one of them is missing. */
+static bool fall_back(const struct tokenizer *tokenizer, const uint8_t *text, int length, int32_t *parts, size_t *count)
+{
+    for (int i = 0; i < length; i++)
+        if (tokenizer->byte_ids[text[i]] < 0)
+            return false;
+    for (int i = 0; i < length; i++)
+        parts[(*count)++] = tokenizer->byte_ids[text[i]];
+    return true;
+}
+
+/*
+ * The tokens of a word's bytes or characters; returns their number. As in `tokenizers`, a run of unknown characters that
+ * are fused goes before the next character that has a token of its own, behind those that fell back to bytes.
+ */
+static size_t begin_parts(const struct tokenizer *tokenizer, struct encode_loss *loss, const char *word, size_t bytes,
+                          int32_t *parts)
+{
+    const uint8_t *at = (const uint8_t *)word, *end = at + bytes;
+    bool unknown = false; /* one is to be written */
+    size_t count = 0;
+    uint32_t code;
+
+    for (int length = 1; at < end; at += length) {
+        int32_t id;
+
+        length = tokenizer->characters ? utf8_next(at, end, &code) : 1;
+        id = tokenizer->characters ? token_table_own(&tokenizer->table, (const char *)at, (size_t)length)
+                                   : tokenizer->byte_ids[*at];
+        if (id < 0 && tokenizer->characters && fall_back(tokenizer, at, length, parts, &count))
+            continue;
+        if (unknown && (id >= 0 || !tokenizer->fuse_unknown))
+            parts[count++] = tokenizer->unknown;
+        unknown = id < 0 && tokenizer->unknown >= 0;
+        if (id >= 0)
+            parts[count++] = id;
+        else
+            lose_character(loss, at, length);
+    }
+    if (unknown)
+        parts[count++] = tokenizer->unknown;
+    return count;
 }
 
 /* ---- short words ------------------------------------------------------------------------------------------------- */
 
 /* parts[i] and parts[i + 1] merge into merges[i].id. Returns the number of parts that remain. */
-static size_t merge_short(const struct merge_table *table, const uint8_t *word, int32_t *parts, size_t count)
+static size_t merge_short(const struct merge_table *table, int32_t *parts, size_t count)
 {
     struct pair_merge merges[WORD_LONG];
 
     for (size_t i = 0; i + 1 < count; i++)
-        merges[i] = table->byte_pairs[word[i] << 8 | word[i + 1]];
+        merges[i] = merge_of(table, parts[i], parts[i + 1]);
     while (count > 1) {
         uint32_t lowest = NO_RANK;
         size_t best = 0;
@@ -149,23 +208,23 @@ static int reserve_scratch(struct word_scratch *scratch, size_t bytes, struct er
 int bpe_word(const struct tokenizer *tokenizer, struct word_scratch *scratch, const char *word, size_t bytes,
              struct token_list *ids, struct error *err)
 {
-    int32_t *parts, whole = tokenizer->whole_words ? token_table_find(&tokenizer->table, word, bytes) : -1;
+    int32_t *parts, whole = tokenizer->whole_words ? token_table_own(&tokenizer->table, word, bytes) : -1;
     bool is_long = bytes > WORD_LONG;
+    size_t count;
 
     if (token_list_reserve(ids, bytes, err) < 0 || (is_long && reserve_scratch(scratch, bytes, err) < 0))
         return -1;
-    if (whole >= 0 && !(tokenizer->table.entries[whole].flags & TOKEN_ADDED)) {
+    if (whole >= 0) {
         ids->ids[ids->count++] = whole;
         return 0;
     }
     parts = is_long ? scratch->numbers : ids->ids + ids->count;
-    for (size_t i = 0; i < bytes; i++)
-        parts[i] = tokenizer->byte_ids[(uint8_t)word[i]];
+    count = begin_parts(tokenizer, &scratch->loss, word, bytes, parts);
     if (!is_long) {
-        ids->count += merge_short(&tokenizer->merges, (const uint8_t *)word, parts, bytes);
+        ids->count += merge_short(&tokenizer->merges, parts, count);
         return 0;
     }
-    struct long_word list = {parts, parts + bytes, parts + 2 * bytes, (int32_t)bytes};
+    struct long_word list = {parts, parts + bytes, parts + 2 * bytes, (int32_t)count};
     struct pair_heap heap = {scratch->heap, 0};
     merge_long(&tokenizer->merges, &list, &heap);
     for (int32_t i = 0; i < list.count; i = list.next[i])

@@ -66,12 +66,13 @@ static int encode_new_word(struct encoder *encoder, struct cached_word *entry, c
                            struct token_list *ids, struct error *err)
 {
     const struct tokenizer *tokenizer = encoder->tokenizer;
+    const uint64_t lost = encoder->scratch.loss.bytes;
     size_t first = ids->count;
 
-    if ((tokenizer->kind == KIND_BPE ? bpe_word(tokenizer, &encoder->scratch, word, bytes, ids, err)
-                                     : wordpiece_word(tokenizer, word, bytes, ids, err)) < 0)
+    if ((tokenizer->kind == KIND_WORDPIECE ? wordpiece_word(tokenizer, word, bytes, ids, err)
+                                           : bpe_word(tokenizer, &encoder->scratch, word, bytes, ids, err)) < 0)
         return -1;
-    if (bytes <= CACHED_BYTES && ids->count - first <= CACHED_IDS) {
+    if (bytes <= CACHED_BYTES && ids->count - first <= CACHED_IDS && encoder->scratch.loss.bytes == lost) {
         entry->bytes = (uint8_t)bytes;
         entry->count = (uint8_t)(ids->count - first);
         memcpy(entry->word, word, bytes);
@@ -151,11 +152,13 @@ static int encode_wordpiece(struct encoder *encoder, const char *text, size_t by
     return 0;
 }
 
-/* `first`: nothing of its document is before it but, perhaps, added tokens. */
-static int encode_bpe(struct encoder *encoder, const char *text, size_t bytes, bool first, struct token_list *ids,
-                      struct error *err)
+/* `first`: it is not the rest of a part. `opens`: nothing of its document is before it. */
+static int encode_bpe(struct encoder *encoder, const char *text, size_t bytes, bool first, bool opens,
+                      struct token_list *ids, struct error *err)
 {
-    if (encoder->tokenizer->prefix_space && first && text[0] != ' ') {
+    const struct tokenizer *tokenizer = encoder->tokenizer;
+
+    if (tokenizer->prefix_space && (tokenizer->prefix_first ? opens : first) && text[0] != ' ') {
         encoder->prefixed.count = 0;
         if (text_list_append(&encoder->prefixed, " ", 1, err) < 0 ||
             text_list_append(&encoder->prefixed, text, bytes, err) < 0)
@@ -186,16 +189,17 @@ static int encode_sentencepiece(struct encoder *encoder, const char *text, size_
     return 0;
 }
 
-static int encode_part(struct encoder *encoder, const char *text, size_t bytes, bool first, struct token_list *ids,
-                       struct error *err)
+static int encode_part(struct encoder *encoder, const char *text, size_t bytes, bool first, bool opens,
+                       struct token_list *ids, struct error *err)
 {
     switch (encoder->tokenizer->kind) {
     case KIND_BPE:
-        return encode_bpe(encoder, text, bytes, first, ids, err);
+        return encode_bpe(encoder, text, bytes, first, opens, ids, err);
     case KIND_WORDPIECE:
         return encode_wordpiece(encoder, text, bytes, ids, err);
     case KIND_SENTENCEPIECE:
-        return encode_sentencepiece(encoder, text, bytes, first, ids, err);
+        return encoder->tokenizer->characters ? encode_split(encoder, 0, text, bytes, ids, err)
+                                              : encode_sentencepiece(encoder, text, bytes, first, ids, err);
     default:
         break;
     }
@@ -206,8 +210,25 @@ static int encode_part(struct encoder *encoder, const char *text, size_t bytes, 
     return 0;
 }
 
-int tokenizer_normalize(const struct tokenizer *tokenizer, const char **text, size_t *bytes, struct text_list *room,
-                        struct error *err)
+/* Writes blanks for U+2581, and one before the text, and returns 1; or 0 if that changes nothing. */
+static int normalize_blanks(const char *text, size_t bytes, bool prepend, struct text_list *out, struct error *err)
+{
+    const char *end = text + bytes, *next = memmem(text, bytes, BLANK, 3);
+
+    if (bytes == 0 || (!prepend && !next))
+        return 0;
+    if (prepend && text_list_append(out, " ", 1, err) < 0)
+        return -1;
+    for (; next; next = memmem(text, (size_t)(end - text), BLANK, 3)) {
+        if (text_list_append(out, text, (size_t)(next - text), err) < 0 || text_list_append(out, " ", 1, err) < 0)
+            return -1;
+        text = next + 3;
+    }
+    return text_list_append(out, text, (size_t)(end - text), err) < 0 ? -1 : 1;
+}
+
+int tokenizer_normalize(const struct tokenizer *tokenizer, bool first, const char **text, size_t *bytes,
+                        struct text_list *room, struct error *err)
 {
     int changed = 0;
 
@@ -216,6 +237,8 @@ int tokenizer_normalize(const struct tokenizer *tokenizer, const char **text, si
         changed = wordpiece_normalize(tokenizer, *text, *bytes, room, err) < 0 ? -1 : 1;
     else if (tokenizer->nfc)
         changed = unicode_nfc(*text, *bytes, room, err);
+    else if (tokenizer->characters)
+        changed = normalize_blanks(*text, *bytes, first && tokenizer->prepend, room, err);
     if (changed > 0) {
         *text = room->text;
         *bytes = room->count;
@@ -223,15 +246,16 @@ int tokenizer_normalize(const struct tokenizer *tokenizer, const char **text, si
     return changed < 0 ? -1 : 0;
 }
 
-/* A part without raw added tokens: normalization, and the added tokens that are found after it. */
-static int encode_normalized(struct encoder *encoder, const char *text, size_t bytes, unsigned flags,
+/* A part without raw added tokens: normalization, and the added tokens that are found after it. `opens`: nothing of its
+ * document is before it. */
+static int encode_normalized(struct encoder *encoder, const char *text, size_t bytes, unsigned flags, bool opens,
                              struct token_list *ids, struct error *err)
 {
     const struct tokenizer *tokenizer = encoder->tokenizer;
     bool first = !(flags & ENCODE_CONTINUES);
     int result;
 
-    if (tokenizer_normalize(tokenizer, &text, &bytes, &encoder->form, err) < 0)
+    if (tokenizer_normalize(tokenizer, first, &text, &bytes, &encoder->form, err) < 0)
         return -1;
     if (bytes == 0)
         return 0;
@@ -242,8 +266,9 @@ static int encode_normalized(struct encoder *encoder, const char *text, size_t b
         if (match.token >= 0)
             result = append_id(ids, tokenizer->normalized.tokens[match.token].id, err);
         else
-            result = encode_part(encoder, text + match.begin, match.end - match.begin, first, ids, err);
+            result = encode_part(encoder, text + match.begin, match.end - match.begin, first, opens, ids, err);
         first = true;
+        opens = false;
     }
     return result;
 }
@@ -252,6 +277,7 @@ int encoder_encode(struct encoder *encoder, const char *text, size_t bytes, unsi
                    struct error *err)
 {
     const struct tokenizer *tokenizer = encoder->tokenizer;
+    bool opens = !(flags & ENCODE_CONTINUES);
     size_t before = ids->count;
     int result;
 
@@ -267,12 +293,21 @@ int encoder_encode(struct encoder *encoder, const char *text, size_t bytes, unsi
 
         result = match.token >= 0
                      ? append_id(ids, tokenizer->raw.tokens[match.token].id, err)
-                     : encode_normalized(encoder, text + match.begin, match.end - match.begin, flags, ids, err);
+                     : encode_normalized(encoder, text + match.begin, match.end - match.begin, flags, opens, ids, err);
         flags &= ~(unsigned)ENCODE_CONTINUES;
+        opens = false;
     }
     if (result < 0)
         ids->count = before;
     return result;
+}
+
+struct encode_loss encoder_take_loss(struct encoder *encoder)
+{
+    struct encode_loss loss = encoder->scratch.loss;
+
+    encoder->scratch.loss = (struct encode_loss){0};
+    return loss;
 }
 
 /* ---- cuts -------------------------------------------------------------------------------------------------------- */
@@ -304,8 +339,8 @@ static bool words_end(const struct tokenizer *tokenizer, uint32_t before, uint32
 {
     const uint8_t *classes = unicode_classes();
 
-    if (tokenizer->kind == KIND_BPE)
-        return splitter_cuts(&tokenizer->splitter, classes[before], classes[behind]);
+    if (tokenizer->kind == KIND_BPE || tokenizer->characters)
+        return splitter_cuts(&tokenizer->splitter, before, behind);
     if (tokenizer->kind == KIND_WORDPIECE)
         return wordpiece_cuts(tokenizer, behind);
     return tokenizer->cuttable && behind == ' ' && before < 0x80 && (classes[before] & (CLASS_LETTER | CLASS_NUMBER));

@@ -1,6 +1,7 @@
 /* file_tokens.c - reads what all kinds of tokenizers have in their files: tokens, ids, names of special tokens. */
 #include "tokenizer/file_tokens.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +89,91 @@ static int take_lines(const char *path, const char *text, size_t bytes, token_ta
             return error_prefix(err, "%s:%lld", path, (long long)id + 1);
     }
     return 0;
+}
+
+/* ---- tiktoken's ranks -------------------------------------------------------------------------------------------- */
+
+/* Decodes base64 (RFC 4648) into `out`, and returns the number of bytes; 0 if it is not base64, or too long. */
+static size_t decode_base64(const char *text, size_t count, char out[RANKED_MOST])
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t bits = 0;
+    size_t used = 0;
+    int held = 0;
+
+    while (count > 0 && text[count - 1] == '=')
+        count--;
+    for (; count > 0 && used < RANKED_MOST; text++, count--) {
+        const char *digit = memchr(digits, *text, 64);
+
+        if (!digit)
+            return 0;
+        bits = bits << 6 | (uint32_t)(digit - digits);
+        held += 6;
+        if (held >= 8)
+            out[used++] = (char)(bits >> (held -= 8));
+    }
+    return count == 0 ? used : 0;
+}
+
+/* Those of meta-llama's llama-models, from the first id behind the ranks on. */
+static int take_llama3_specials(token_taker take, void *arg, struct error *err)
+{
+    static const char *const names[] = {"begin_of_text",
+                                        "end_of_text",
+                                        "reserved_special_token_0",
+                                        "reserved_special_token_1",
+                                        "finetune_right_pad_id",
+                                        "step_id",
+                                        "start_header_id",
+                                        "end_header_id",
+                                        "eom_id",
+                                        "eot_id",
+                                        "python_tag",
+                                        "image"};
+    const int named = sizeof names / sizeof *names;
+    char text[64];
+
+    for (int i = 0; i < 256; i++) {
+        struct file_token token = {.text = text, .id = LLAMA3_RANKS + i, .type = PIECE_CONTROL};
+
+        if (i < named)
+            token.bytes = (size_t)snprintf(text, sizeof text, "<|%s|>", names[i]);
+        else
+            token.bytes = (size_t)snprintf(text, sizeof text, "<|reserved_special_token_%d|>", i - named + 2);
+        if (take(arg, &token, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int file_tokens_take_ranks(const char *text, size_t bytes, token_taker take, void *arg, struct error *err)
+{
+    const char *end = text + bytes;
+    int64_t id = 0;
+
+    for (; text < end; id++) {
+        const char *line = text, *blank;
+        size_t length = file_line(&text, end);
+        char token_bytes[RANKED_MOST], rank[24];
+        struct file_token token = {.text = token_bytes, .id = id};
+
+        blank = memchr(line, ' ', length);
+        token.bytes = blank ? decode_base64(line, (size_t)(blank - line), token_bytes) : 0;
+        snprintf(rank, sizeof rank, " %lld", (long long)id);
+        if (token.bytes == 0 || length - (size_t)(blank - line) != strlen(rank) ||
+            memcmp(blank, rank, strlen(rank)) != 0)
+            return error_set(err, CODE_DATA, "line %lld: expected a token in base64 and its rank,%s", (long long)id + 1,
+                             rank);
+        if (take(arg, &token, err) < 0)
+            return error_prefix(err, "line %lld", (long long)id + 1);
+    }
+    if (id != LLAMA3_RANKS)
+        return error_set(
+            err, CODE_DATA,
+            "%lld ranks of tiktoken; supported are the %d of Llama 3: of other models, give tokenizer.json",
+            (long long)id, LLAMA3_RANKS);
+    return take_llama3_specials(take, arg, err);
 }
 
 /* ---- SentencePiece's model --------------------------------------------------------------------------------------- */
@@ -249,6 +335,8 @@ int file_tokens_read(const struct tokenizer_files *files, token_taker take, void
         result = take_object(root, take, arg, err);
     else if (files->layout == LAYOUT_MODEL)
         result = file_tokens_take_pieces(text, bytes, take, arg, err);
+    else if (files->layout == LAYOUT_RANKS)
+        result = file_tokens_take_ranks(text, bytes, take, arg, err);
     else
         result = take_lines(path, text, bytes, take, arg, err); /* names the line, too */
     if (result < 0 && files->layout != LAYOUT_LINES)

@@ -15,12 +15,11 @@ static int open_bytes(struct tokenizer *tokenizer, const struct tokenizer_files 
     for (int byte = 0; byte < 256; byte++) {
         char text = (char)byte;
 
-        if (token_table_add(&tokenizer->table, byte, &text, 1, err) < 0)
+        if (token_table_add(&tokenizer->table, byte, &text, 1, 0, err) < 0)
             return -1;
     }
-    if (token_table_add(&tokenizer->table, BYTES_END, "", 0, err) < 0)
+    if (token_table_add(&tokenizer->table, BYTES_END, "", 0, TOKEN_SPECIAL, err) < 0)
         return -1;
-    tokenizer->table.entries[BYTES_END].flags |= TOKEN_SPECIAL;
     tokenizer->special[SPECIAL_END] = BYTES_END;
     return 0;
 }
@@ -28,8 +27,8 @@ static int open_bytes(struct tokenizer *tokenizer, const struct tokenizer_files 
 static int read_layout(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
     static int (*const readers[])(struct tokenizer *, const struct tokenizer_files *, struct error *) = {
-        [LAYOUT_BYTES] = open_bytes,    [LAYOUT_JSON] = read_tokenizer_json, [LAYOUT_MODEL] = read_sentencepiece,
-        [LAYOUT_PAIR] = read_bpe_files, [LAYOUT_LINES] = read_vocab_txt,
+        [LAYOUT_BYTES] = open_bytes, [LAYOUT_JSON] = read_tokenizer_json, [LAYOUT_MODEL] = read_sentencepiece,
+        [LAYOUT_RANKS] = read_ranks, [LAYOUT_PAIR] = read_bpe_files,      [LAYOUT_LINES] = read_vocab_txt,
     };
     bool add = files->layout == LAYOUT_PAIR || files->layout == LAYOUT_LINES;
 
@@ -45,7 +44,7 @@ static struct tokenizer *open_layout(const struct tokenizer_files *files, const 
     if (!tokenizer)
         return NULL;
     memset(tokenizer->special, 0xff, sizeof tokenizer->special);
-    tokenizer->unknown = -1;
+    tokenizer->unknown = tokenizer->begin_token = -1;
     snprintf(tokenizer->path, sizeof tokenizer->path, "%s", path);
     if (read_layout(tokenizer, files, err) < 0 || tokenizer_finish(tokenizer, err) < 0) {
         tokenizer_close(tokenizer);
@@ -66,7 +65,7 @@ static bool has_token(const struct tokenizer *tokenizer, int64_t id, const char 
 
     if (id < 0 || id >= tokenizer->table.size || !(token = tokenizer_token(tokenizer, (int32_t)id, &length)))
         return false;
-    if (tokenizer->kind == KIND_BPE && token_in_alphabet(tokenizer->alphabet, text, bytes, token, length))
+    if (tokenizer->kind == KIND_BPE && find_written(tokenizer, text, bytes) == id)
         return true;
     if (tokenizer->kind == KIND_SENTENCEPIECE) {
         append_piece(&piece, text, bytes, tokenizer->table.entries[id].flags & TOKEN_BYTE, NULL);

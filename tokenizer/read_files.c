@@ -1,5 +1,5 @@
-/* read_files.c - vocabularies that are not one tokenizer.json: GPT-2's pairs of files, BERT's vocab.txt, and the files
- * beside them that name special tokens. */
+/* read_files.c - vocabularies that are not one tokenizer.json: GPT-2's pairs of files, Llama 3's ranks, BERT's vocab.txt,
+ * and the files beside them that name special tokens. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdio.h>
@@ -8,42 +8,83 @@
 #include "common/foreign/foreign_json.h"
 #include "common/text.h"
 
-/* ---- the alphabet of byte-level BPE ------------------------------------------------------------------------------ */
+/* ---- how files write tokens -------------------------------------------------------------------------------------- */
 
-/* Writes the bytes of a token that is written in the alphabet. False if it is not. */
-static bool take_bytes(const int16_t alphabet[ALPHABET], const char *token, size_t bytes, char *out, size_t *count)
+/* Writes the text of a token: its bytes are characters of the alphabet, or its blanks are U+2581. False if it is not
+ * written so. */
+static bool take_text(const struct tokenizer *tokenizer, const char *token, size_t bytes, char *out, size_t *count)
 {
     const uint8_t *at = (const uint8_t *)token, *end = at + bytes;
     uint32_t code;
 
-    for (*count = 0; at < end; (*count)++) {
-        at += utf8_next(at, end, &code);
-        if (code >= ALPHABET || alphabet[code] < 0)
+    for (*count = 0; at < end;) {
+        int length = utf8_next(at, end, &code);
+        bool written = tokenizer->characters ? code != ' ' : code < ALPHABET && tokenizer->alphabet[code] >= 0;
+
+        if (!written)
             return false;
-        out[*count] = (char)alphabet[code];
+        if (tokenizer->characters && code != 0x2581) {
+            memcpy(out + *count, at, (size_t)length);
+            *count += (size_t)length;
+        } else {
+            out[(*count)++] = tokenizer->characters ? ' ' : (char)tokenizer->alphabet[code];
+        }
+        at += length;
     }
     return true;
 }
 
-bool token_in_alphabet(const int16_t alphabet[ALPHABET], const char *name, size_t bytes, const char *token,
-                       size_t length)
+int32_t find_written(const struct tokenizer *tokenizer, const char *name, size_t bytes)
 {
-    struct text_list text = {0};
+    int32_t id = token_table_find(&tokenizer->table, name, bytes);
+    char *text = id < 0 && tokenizer->kind == KIND_BPE ? malloc(bytes + 1) : NULL;
     size_t count;
-    bool same = bytes > 0 && text_list_append(&text, name, bytes, NULL) == 0 &&
-                take_bytes(alphabet, name, bytes, text.text, &count) && count == length &&
-                memcmp(text.text, token, length) == 0;
 
-    free(text.text);
-    return same;
+    if (text && take_text(tokenizer, name, bytes, text, &count))
+        id = token_table_find(&tokenizer->table, text, count);
+    free(text);
+    return id;
 }
 
 /* ---- vocabularies ------------------------------------------------------------------------------------------------ */
 
-/* Adds the tokens that are, or are not, written in the alphabet: these last, so that they never hide another. */
-static int add_tokens(struct tokenizer *tokenizer, json_t *vocab, bool in_alphabet, struct error *err)
+/* The byte of a token of byte_fallback, "<0x0A>"; -1 for other tokens. */
+static int fallback_byte(const struct tokenizer *tokenizer, const char *name, size_t bytes)
 {
-    struct text_list bytes = {0};
+    char text[8] = "";
+    unsigned byte = 0;
+
+    if (tokenizer->characters && tokenizer->fallback && bytes == 6 && sscanf(name, "<0x%2X>", &byte) == 1)
+        snprintf(text, sizeof text, "<0x%02X>", byte);
+    return memcmp(text, name, bytes < 6 ? bytes : 6) == 0 && *text ? (int)byte : -1;
+}
+
+/* `text` has room for the name's bytes. */
+static int add_token(struct tokenizer *tokenizer, const char *name, size_t bytes, json_t *id, bool written, char *text,
+                     struct error *err)
+{
+    const bool bpe = tokenizer->kind == KIND_BPE;
+    const int byte = fallback_byte(tokenizer, name, bytes);
+    size_t count = bytes;
+    bool is = !bpe || byte >= 0 || take_text(tokenizer, name, bytes, text, &count);
+
+    if (is != written)
+        return 0;
+    if (!json_is_integer(id))
+        return error_set(err, CODE_DATA, "its id is not a number");
+    if (byte >= 0) {
+        tokenizer->byte_ids[byte] = (int32_t)json_integer_value(id);
+        return token_table_add(&tokenizer->table, json_integer_value(id), &(char){(char)byte}, 1, TOKEN_BYTE, err);
+    }
+    return bpe && written
+               ? token_table_add(&tokenizer->table, json_integer_value(id), text, count, 0, err)
+               : token_table_add(&tokenizer->table, json_integer_value(id), name, bytes, bpe ? TOKEN_ADDED : 0, err);
+}
+
+/* Adds the tokens that are, or are not, written in this way: these last, so that they never hide another. */
+static int add_tokens(struct tokenizer *tokenizer, json_t *vocab, bool written, struct error *err)
+{
+    struct text_list text = {0};
     const char *key;
     size_t length;
     json_t *id;
@@ -51,28 +92,36 @@ static int add_tokens(struct tokenizer *tokenizer, json_t *vocab, bool in_alphab
 
     json_object_keylen_foreach(vocab, key, length, id)
     {
-        bool written;
-        size_t count = length;
-
-        bytes.count = 0;
-        if (text_list_append(&bytes, key, length, err) < 0)
-            result = -1;
-        written = result == 0 && tokenizer->kind == KIND_BPE &&
-                  take_bytes(tokenizer->alphabet, key, length, bytes.text, &count);
-        if (result == 0 && written == in_alphabet) {
-            result = json_is_integer(id) ? token_table_add(&tokenizer->table, json_integer_value(id),
-                                                           written ? bytes.text : key, written ? count : length, err)
-                                         : error_set(err, CODE_DATA, "its id is not a number");
-            if (result == 0 && !written && tokenizer->kind == KIND_BPE)
-                tokenizer->table.entries[json_integer_value(id)].flags |= TOKEN_ADDED;
-        }
+        result = error_reserve(&text.text, &text.room, 0, length + 1, 1, err) < 0
+                     ? -1
+                     : add_token(tokenizer, key, length, id, written, text.text, err);
         if (result < 0) {
             error_prefix(err, "token \"%.100s\"", key);
             break;
         }
     }
-    free(bytes.text);
+    free(text.text);
     return result;
+}
+
+bool blanks_begin_tokens(const struct tokenizer *tokenizer)
+{
+    const struct token_table *table = &tokenizer->table;
+
+    for (int32_t id = 0; id < table->size; id++) {
+        const char *text = table->bytes + table->entries[id].at;
+
+        for (uint32_t i = 1; i < table->entries[id].length && !(table->entries[id].flags & TOKEN_ADDED); i++)
+            if (text[i] == ' ' && text[i - 1] != ' ')
+                return false;
+    }
+    return token_table_find(table, " ", 1) >= 0;
+}
+
+void fill_byte_ids(struct tokenizer *tokenizer)
+{
+    for (int byte = 0; byte < 256; byte++)
+        tokenizer->byte_ids[byte] = token_table_own(&tokenizer->table, &(char){(char)byte}, 1);
 }
 
 static int read_vocab(struct tokenizer *tokenizer, json_t *vocab, struct error *err)
@@ -80,15 +129,13 @@ static int read_vocab(struct tokenizer *tokenizer, json_t *vocab, struct error *
     if (!json_is_object(vocab))
         return error_set(err, CODE_DATA, "expected an object of tokens and their ids");
     fill_byte_alphabet(tokenizer->alphabet);
+    memset(tokenizer->byte_ids, 0xff, sizeof tokenizer->byte_ids);
     if (add_tokens(tokenizer, vocab, true, err) < 0 || add_tokens(tokenizer, vocab, false, err) < 0)
         return -1;
-    for (int byte = 0; byte < 256 && tokenizer->kind == KIND_BPE; byte++) {
-        char text = (char)byte;
-
-        tokenizer->byte_ids[byte] = token_table_find(&tokenizer->table, &text, 1);
-        if (tokenizer->byte_ids[byte] < 0 || (tokenizer->table.entries[tokenizer->byte_ids[byte]].flags & TOKEN_ADDED))
-            return error_set(err, CODE_DATA, "no token for byte 0x%02x: not a byte-level BPE", byte);
-    }
+    if (tokenizer->kind == KIND_BPE && !tokenizer->characters)
+        fill_byte_ids(tokenizer);
+    if (tokenizer->kind == KIND_BPE && !tokenizer->characters && tokenizer->byte_ids[' '] < 0)
+        return error_set(err, CODE_DATA, "no token for a blank: not a byte-level BPE");
     return 0;
 }
 
@@ -112,17 +159,14 @@ int add_merge(struct tokenizer *tokenizer, const char *left, size_t left_bytes, 
 
     if (!both)
         return error_set(err, CODE_IO, "out of memory for a merge");
-    if (take_bytes(tokenizer->alphabet, left, left_bytes, both, &first_bytes) &&
-        take_bytes(tokenizer->alphabet, right, right_bytes, both + first_bytes, &second_bytes)) {
+    if (take_text(tokenizer, left, left_bytes, both, &first_bytes) &&
+        take_text(tokenizer, right, right_bytes, both + first_bytes, &second_bytes)) {
         first = token_table_find(table, both, first_bytes);
         second = token_table_find(table, both + first_bytes, second_bytes);
         id = token_table_find(table, both, first_bytes + second_bytes);
     }
-    if (first >= 0 && second >= 0 && id >= 0) {
+    if (first >= 0 && second >= 0 && id >= 0)
         merge_table_add(&tokenizer->merges, first, second, rank, id);
-        if (first_bytes == 1 && second_bytes == 1)
-            tokenizer->merges.byte_pairs[(uint8_t)both[0] << 8 | (uint8_t)both[1]] = (struct pair_merge){rank, id};
-    }
     free(both);
     if (first < 0 || second < 0 || id < 0)
         return error_set(err, CODE_DATA, "%s: '%.*s' and '%.*s', or what they merge to, is not in the vocabulary",
@@ -189,13 +233,36 @@ int read_bpe_files(struct tokenizer *tokenizer, const struct tokenizer_files *fi
     return result;
 }
 
+static int add_ranked(void *arg, const struct file_token *token, struct error *err)
+{
+    struct tokenizer *tokenizer = arg;
+    struct added_token special = {
+        .text = (char *)(uintptr_t)token->text, .bytes = token->bytes, .id = (int32_t)token->id, .special = true};
+
+    return token->type == PIECE_CONTROL
+               ? tokenizer_add_token(tokenizer, &special, err)
+               : token_table_add(&tokenizer->table, token->id, token->text, token->bytes, 0, err);
+}
+
+int read_ranks(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
+{
+    tokenizer->kind = KIND_BPE;
+    tokenizer->whole_words = true;
+    fill_byte_alphabet(tokenizer->alphabet);
+    if (file_tokens_read(files, add_ranked, tokenizer, err) < 0 || merge_any_pairs(tokenizer, NULL, err) < 0)
+        return -1;
+    fill_byte_ids(tokenizer);
+    tokenizer->begin_token = LLAMA3_RANKS; /* Meta's programs put it before a text */
+    return splitter_add(&tokenizer->splitter, split_patterns[SPLIT_LLAMA3], false, false, err);
+}
+
 static int add_line(void *arg, const struct file_token *token, struct error *err)
 {
     struct token_table *table = arg;
     int32_t other = token_table_find(table, token->text, token->bytes);
 
     return other >= 0 ? error_set(err, CODE_DATA, "this token is also on line %d", (int)other + 1)
-                      : token_table_add(table, token->id, token->text, token->bytes, err);
+                      : token_table_add(table, token->id, token->text, token->bytes, 0, err);
 }
 
 int read_vocab_txt(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
@@ -231,7 +298,7 @@ static int32_t find_named(const struct tokenizer *tokenizer, json_t *value)
 {
     json_t *text = special_token_text(value);
 
-    return text ? token_table_find(&tokenizer->table, json_string_value(text), json_string_length(text)) : -1;
+    return text ? find_written(tokenizer, json_string_value(text), json_string_length(text)) : -1;
 }
 
 /* A special token: the file at `path` names it with `value`, or else a usual name counts. `add`: it is not yet found in
@@ -355,9 +422,12 @@ int read_special_tokens(struct tokenizer *tokenizer, const char *path, bool add,
             result = add_special(tokenizer, id, value, json_object_get(config, others) == list ? config_path : map_path,
                                  others, err);
     }
+    value = json_object_get(config, "add_bos_token");
+    if (json_is_boolean(value))
+        tokenizer->begin_token = json_is_true(value) ? tokenizer->special[SPECIAL_BEGIN] : -1;
     json_decref(config);
     json_decref(named);
-    if (add)
+    if (tokenizer->kind == KIND_WORDPIECE && add)
         tokenizer->unknown = tokenizer->special[SPECIAL_UNKNOWN];
     return add && result == 0 ? file_tokens_read_added(path, check_added, &tokenizer->table, err) : result;
 }

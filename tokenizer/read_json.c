@@ -1,6 +1,6 @@
 /*
- * read_json.c - Hugging Face's tokenizer.json: byte-level BPE and WordPiece. What is not supported is refused with its
- * JSON path: ignoring a key that changes ids would give wrong ids silently.
+ * read_json.c - Hugging Face's tokenizer.json: BPE of bytes and of characters, and WordPiece. What is not supported is
+ * refused with its JSON path: ignoring a key that changes ids would give wrong ids silently.
  */
 #include "tokenizer/tokenizer_impl.h"
 
@@ -103,6 +103,38 @@ static const char *type_of(json_t *object)
     return type ? type : "";
 }
 
+/* ---- normalizers of BPE ------------------------------------------------------------------------------------------ */
+
+static int read_normalizer(struct tokenizer *tokenizer, json_t *form, const struct json_place *place, struct error *err)
+{
+    const char *type = type_of(form), *from, *to;
+    json_t *steps = json_object_get(form, "normalizers"), *step;
+    size_t i;
+
+    if (!form || json_is_null(form))
+        return 0;
+    from = json_string_value(json_object_get(json_object_get(form, "pattern"), "String"));
+    to = json_string_value(json_object_get(form, strcmp(type, "Prepend") == 0 ? "prepend" : "content"));
+    if (strcmp(type, "NFC") == 0) {
+        tokenizer->nfc = true;
+    } else if (strcmp(type, "Prepend") == 0 && to && strcmp(to, BLANK) == 0) {
+        tokenizer->prepend = true;
+    } else if (strcmp(type, "Replace") == 0 && from && strcmp(from, " ") == 0 && to && strcmp(to, BLANK) == 0) {
+        tokenizer->characters = true;
+    } else if (strcmp(type, "Sequence") != 0 || !json_is_array(steps)) {
+        return refuse_value(place, *type ? "type" : "", json_object_get(form, "type"),
+                            "no normalizer, \"NFC\", or \"Prepend\" and \"Replace\" with " BLANK " for blanks", err);
+    }
+    json_array_foreach(steps, i, step)
+    {
+        struct json_place here = place_in(place, "normalizers[%zu]", i);
+
+        if (read_normalizer(tokenizer, step, &here, err) < 0)
+            return -1;
+    }
+    return check_keys(form, place, "type normalizers prepend pattern content", err);
+}
+
 /* ---- pre-tokenizers ---------------------------------------------------------------------------------------------- */
 
 static int read_split(struct tokenizer *tokenizer, json_t *step, const struct json_place *place, struct error *err)
@@ -139,7 +171,52 @@ static int read_byte_level(struct tokenizer *tokenizer, json_t *step, const stru
     return regex ? splitter_add(&tokenizer->splitter, split_patterns[SPLIT_GPT2], false, false, err) : 0;
 }
 
-/* Steps before the last must be Split or Digits, and the last ByteLevel. */
+static int read_digits(struct tokenizer *tokenizer, json_t *step, const struct json_place *place, struct error *err)
+{
+    bool single = false;
+
+    if (check_keys(step, place, "type individual_digits", err) < 0 ||
+        read_bool(step, place, "individual_digits", false, &single, err) < 0)
+        return -1;
+    return splitter_add(&tokenizer->splitter, split_patterns[single ? SPLIT_DIGIT : SPLIT_DIGITS], false, false, err);
+}
+
+static int read_punctuation(struct tokenizer *tokenizer, json_t *step, const struct json_place *place,
+                            struct error *err)
+{
+    json_t *behavior = json_object_get(step, "behavior");
+    const char *how = behavior ? json_string_value(behavior) : "Isolated";
+    bool runs = how && strcmp(how, "Contiguous") == 0;
+
+    if (check_keys(step, place, "type behavior", err) < 0)
+        return -1;
+    if (!how || !(runs || strcmp(how, "Isolated") == 0))
+        return refuse_value(place, "behavior", behavior, "\"Isolated\" or \"Contiguous\"", err);
+    return splitter_add(&tokenizer->splitter, split_patterns[runs ? SPLIT_SIGNS : SPLIT_SIGN], false, false, err);
+}
+
+static int read_metaspace(struct tokenizer *tokenizer, json_t *step, const struct json_place *place, struct error *err)
+{
+    json_t *scheme = json_object_get(step, "prepend_scheme");
+    bool prefix = true, split = true;
+    const char *name;
+
+    if (check_keys(step, place,
+                   "type replacement=\"" BLANK "\" str_rep=\"" BLANK "\" add_prefix_space prepend_scheme split",
+                   err) < 0 ||
+        read_bool(step, place, "add_prefix_space", true, &prefix, err) < 0 ||
+        read_bool(step, place, "split", true, &split, err) < 0)
+        return -1;
+    name = scheme ? json_string_value(scheme) : prefix ? "always" : "never";
+    if (!name || (strcmp(name, "always") != 0 && strcmp(name, "first") != 0 && strcmp(name, "never") != 0))
+        return refuse_value(place, "prepend_scheme", scheme, "\"always\", \"first\" or \"never\"", err);
+    tokenizer->characters = true;
+    tokenizer->prefix_space = strcmp(name, "never") != 0;
+    tokenizer->prefix_first = strcmp(name, "first") == 0;
+    return split ? splitter_add(&tokenizer->splitter, split_patterns[SPLIT_BLANK], false, false, err) : 0;
+}
+
+/* The last step must be ByteLevel. */
 static int read_steps(struct tokenizer *tokenizer, json_t *steps, const struct json_place *place, struct error *err)
 {
     size_t count = json_array_size(steps);
@@ -147,7 +224,6 @@ static int read_steps(struct tokenizer *tokenizer, json_t *steps, const struct j
     for (size_t i = 0; i < count; i++) {
         json_t *step = json_array_get(steps, i);
         struct json_place here = place_in(place, "pretokenizers[%zu]", i);
-        bool single = false;
         int result;
 
         if (i + 1 == count && strcmp(type_of(step), "ByteLevel") == 0)
@@ -155,13 +231,12 @@ static int read_steps(struct tokenizer *tokenizer, json_t *steps, const struct j
         if (strcmp(type_of(step), "Split") == 0)
             result = read_split(tokenizer, step, &here, err);
         else if (strcmp(type_of(step), "Digits") == 0)
-            result = check_keys(step, &here, "type individual_digits", err) < 0 ||
-                             read_bool(step, &here, "individual_digits", false, &single, err) < 0
-                         ? -1
-                         : splitter_add(&tokenizer->splitter, single ? "\\p{N}" : "\\p{N}+", false, false, err);
+            result = read_digits(tokenizer, step, &here, err);
+        else if (strcmp(type_of(step), "Punctuation") == 0)
+            result = read_punctuation(tokenizer, step, &here, err);
         else
             result = refuse_value(&here, "type", json_object_get(step, "type"),
-                                  "\"Split\" or \"Digits\", and \"ByteLevel\" as the last", err);
+                                  "\"Split\", \"Digits\" or \"Punctuation\", and \"ByteLevel\" as the last", err);
         if (result < 0)
             return -1;
     }
@@ -173,6 +248,12 @@ static int read_pre_tokenizer(struct tokenizer *tokenizer, json_t *root, struct 
     json_t *pre = json_object_get(root, "pre_tokenizer");
 
     place = place_in(&place, "pre_tokenizer");
+    if (tokenizer->characters && (!pre || json_is_null(pre)))
+        return 0;
+    if (strcmp(type_of(pre), "Metaspace") == 0)
+        return read_metaspace(tokenizer, pre, &place, err);
+    if (tokenizer->characters)
+        return refuse_value(&place, "type", json_object_get(pre, "type"), "no pre-tokenizer, or \"Metaspace\"", err);
     if (strcmp(type_of(pre), "ByteLevel") == 0)
         return read_byte_level(tokenizer, pre, &place, err);
     if (strcmp(type_of(pre), "Sequence") == 0)
@@ -180,7 +261,7 @@ static int read_pre_tokenizer(struct tokenizer *tokenizer, json_t *root, struct 
                    ? -1
                    : read_steps(tokenizer, json_object_get(pre, "pretokenizers"), &place, err);
     return refuse_value(&place, "type", json_object_get(pre, "type"),
-                        "\"ByteLevel\" or a \"Sequence\" that ends with it", err);
+                        "\"Metaspace\", \"ByteLevel\" or a \"Sequence\" that ends with it", err);
 }
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
@@ -213,6 +294,35 @@ static int read_merges(struct tokenizer *tokenizer, json_t *merges, const struct
     return 0;
 }
 
+/* unk_token, which must be in the vocabulary if there is something unknown. */
+static int read_unknown(struct tokenizer *tokenizer, json_t *model, bool needed, const struct json_place *place,
+                        struct error *err)
+{
+    json_t *unknown = json_object_get(model, "unk_token");
+
+    if (json_is_string(unknown))
+        tokenizer->unknown = find_written(tokenizer, json_string_value(unknown), json_string_length(unknown));
+    return needed && tokenizer->unknown < 0
+               ? refuse_value(place, "unk_token", unknown, "a token of the vocabulary", err)
+               : 0;
+}
+
+/* The vocabulary and what becomes of characters that it lacks. */
+static int read_bpe_tokens(struct tokenizer *tokenizer, json_t *model, const struct json_place *place,
+                           struct error *err)
+{
+    json_t *unknown = json_object_get(model, "unk_token");
+    bool lacks = false;
+
+    if (read_vocab_object(tokenizer, json_object_get(model, "vocab"), place->path, "model.vocab", err) < 0)
+        return -1;
+    for (int byte = 0; byte < 256; byte++)
+        lacks |= tokenizer->byte_ids[byte] < 0;
+    if (lacks && tokenizer->fallback && !tokenizer->characters)
+        return refuse_value(place, "byte_fallback", json_true(), "false with \"ByteLevel\"", err);
+    return read_unknown(tokenizer, model, lacks && unknown && !json_is_null(unknown), place, err);
+}
+
 static int read_bpe(struct tokenizer *tokenizer, json_t *root, json_t *model, const struct json_place *place,
                     struct error *err)
 {
@@ -220,30 +330,32 @@ static int read_bpe(struct tokenizer *tokenizer, json_t *root, json_t *model, co
     json_t *normalizer = json_object_get(root, "normalizer");
 
     tokenizer->kind = KIND_BPE;
-    /* With all 256 bytes in the vocabulary nothing is unknown: unk_token, fuse_unk and byte_fallback have no effect. */
     if (check_keys(model, &here,
                    "type dropout=null|0.0|0 unk_token continuing_subword_prefix=null|\"\" end_of_word_suffix=null|\"\" "
                    "fuse_unk "
                    "byte_fallback ignore_merges vocab merges",
                    err) < 0 ||
-        read_bool(model, &here, "ignore_merges", false, &tokenizer->whole_words, err) < 0)
+        read_bool(model, &here, "ignore_merges", false, &tokenizer->whole_words, err) < 0 ||
+        read_bool(model, &here, "fuse_unk", false, &tokenizer->fuse_unknown, err) < 0 ||
+        read_bool(model, &here, "byte_fallback", false, &tokenizer->fallback, err) < 0 ||
+        read_normalizer(tokenizer, normalizer, &form, err) < 0 || read_pre_tokenizer(tokenizer, root, *place, err) < 0)
         return -1;
-    if (normalizer && !json_is_null(normalizer)) {
-        if (strcmp(type_of(normalizer), "NFC") != 0)
-            return refuse_value(&form, "type", json_object_get(normalizer, "type"), "\"NFC\" or no normalizer", err);
-        tokenizer->nfc = true;
-    }
-    if (read_pre_tokenizer(tokenizer, root, *place, err) < 0 ||
-        read_vocab_object(tokenizer, json_object_get(model, "vocab"), place->path, "model.vocab", err) < 0)
+    if (tokenizer->characters ? tokenizer->nfc : tokenizer->prepend)
+        return refuse_value(place, "normalizer", normalizer, "", err);
+    if (read_bpe_tokens(tokenizer, model, &here, err) < 0 ||
+        read_merges(tokenizer, json_object_get(model, "merges"), &here, err) < 0)
         return -1;
-    return read_merges(tokenizer, json_object_get(model, "merges"), &here, err);
+    tokenizer->drop_blank = tokenizer->characters && (tokenizer->prepend || tokenizer->prefix_space);
+    return tokenizer->characters && tokenizer->splitter.count == 0 && blanks_begin_tokens(tokenizer)
+               ? splitter_add(&tokenizer->splitter, split_patterns[SPLIT_BLANKS], false, false, err)
+               : 0;
 }
 
 static int read_wordpiece(struct tokenizer *tokenizer, json_t *root, json_t *model, const struct json_place *place,
                           struct error *err)
 {
     json_t *normalizer = json_object_get(root, "normalizer"), *pre = json_object_get(root, "pre_tokenizer");
-    json_t *unknown = json_object_get(model, "unk_token"), *strip = json_object_get(normalizer, "strip_accents");
+    json_t *strip = json_object_get(normalizer, "strip_accents");
     struct json_place here = place_in(place, "model"), form = place_in(place, "normalizer");
     struct json_place words = place_in(place, "pre_tokenizer");
 
@@ -265,12 +377,25 @@ static int read_wordpiece(struct tokenizer *tokenizer, json_t *root, json_t *mod
     tokenizer->strip = json_is_boolean(strip) ? json_is_true(strip) : tokenizer->lower;
     if (read_vocab_object(tokenizer, json_object_get(model, "vocab"), place->path, "model.vocab", err) < 0)
         return -1;
-    if (json_is_string(unknown))
-        tokenizer->unknown =
-            token_table_find(&tokenizer->table, json_string_value(unknown), json_string_length(unknown));
-    if (!json_is_string(unknown) || tokenizer->unknown < 0)
-        return refuse_value(&here, "unk_token", unknown, "a token of the vocabulary", err);
-    return 0;
+    return read_unknown(tokenizer, model, true, &here, err);
+}
+
+/* ---- the post-processor ------------------------------------------------------------------------------------------ */
+
+/* The name of the token that it puts before a text. */
+static json_t *template_begin(json_t *post)
+{
+    const char *type = type_of(post);
+    json_t *found = NULL, *step;
+    size_t i;
+
+    json_array_foreach(json_object_get(post, "processors"), i, step) found = found ? found : template_begin(step);
+    if (strcmp(type, "TemplateProcessing") == 0)
+        found =
+            json_object_get(json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken"), "id");
+    if (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0)
+        found = json_array_get(json_object_get(post, "cls"), 0);
+    return json_is_string(found) ? found : NULL;
 }
 
 /* ---- added tokens ------------------------------------------------------------------------------------------------ */
@@ -321,7 +446,7 @@ static int read_added_tokens(struct tokenizer *tokenizer, json_t *list, int64_t 
         json_t *value = json_object_get(item, "id"), *content = json_object_get(item, "content");
         int64_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         bool known = json_is_string(content) &&
-                     token_table_find(&tokenizer->table, json_string_value(content), json_string_length(content)) == id;
+                     find_written(tokenizer, json_string_value(content), json_string_length(content)) == id;
 
         if (read_added_token(tokenizer, item, id, place.path, place.where, err) < 0)
             return -1;
@@ -336,7 +461,8 @@ static int read_added_tokens(struct tokenizer *tokenizer, json_t *list, int64_t 
 int read_tokenizer_json(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
     struct json_place top = {.path = files->paths[0]}, model_place = place_in(&top, "model");
-    json_t *root = foreign_json_read(top.path, TOKENIZER_FILE_MOST, err), *model = json_object_get(root, "model");
+    json_t *root = foreign_json_read(top.path, TOKENIZER_FILE_MOST, err), *model = json_object_get(root, "model"),
+           *begin;
     const char *type = type_of(model);
     int result = -1;
 
@@ -356,6 +482,9 @@ int read_tokenizer_json(struct tokenizer *tokenizer, const struct tokenizer_file
                      "\"BPE\" or \"WordPiece\"; of a SentencePiece model give the .model file", err);
     if (result == 0)
         result = read_added_tokens(tokenizer, json_object_get(root, "added_tokens"), tokenizer->table.known, &top, err);
+    begin = template_begin(json_object_get(root, "post_processor"));
+    if (result == 0 && begin)
+        tokenizer->begin_token = find_written(tokenizer, json_string_value(begin), json_string_length(begin));
     json_decref(root);
     return result;
 }

@@ -5,18 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tokenizer/file_tokens.h"
 #include "tokenizer/unicode.h"
 
 #define KINDS (CLASS_LETTER | CLASS_NUMBER | CLASS_SPACE | CLASS_OTHER)
 
-#define LLAMA3(digits)                                                                                                 \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                               \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define SIGN "!-/:-@\\[-`{-~\\p{P}]"
 
 const char *const split_patterns[SPLIT_SCANNERS] = {
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
-    LLAMA3("\\p{N}{1,3}"),
-    LLAMA3("\\p{N}"),
+    LLAMA3_PATTERN(LLAMA3_DIGITS),
+    LLAMA3_PATTERN("\\p{N}"),
+    "\\p{N}|\\P{N}+",
+    "\\p{N}+|\\P{N}+",
+    "[" SIGN "|[^" SIGN "+",
+    "[" SIGN "+|[^" SIGN "+",
+    " [^ ]*|[^ ]+",
+    " *[^ ]+| +",
 };
 
 /* ---- scanners ---------------------------------------------------------------------------------------------------- */
@@ -128,11 +133,48 @@ static const uint8_t *scan_llama3(const uint8_t *classes, const uint8_t *text, c
     return lines ? lines : scan_space(classes, text, end);
 }
 
+/* Characters of this class, at most `most` of them; or else those before the next one. */
+static const uint8_t *scan_class(const uint8_t *classes, uint8_t wanted, long most, const uint8_t *text,
+                                 const uint8_t *end)
+{
+    const uint8_t *stop = skip_class(classes, wanted, most, text, end), *next;
+
+    if (stop == text)
+        for (; stop < end && !(class_at(classes, stop, end, &next) & wanted); stop = next)
+            ;
+    return stop;
+}
+
+/* Blanks, at most `most` of them, and what is before the next one. */
+static const uint8_t *scan_blanks(long most, const uint8_t *text, const uint8_t *end)
+{
+    const uint8_t *next;
+
+    while (text < end && *text == ' ' && most-- > 0)
+        text++;
+    next = text < end ? memchr(text, ' ', (size_t)(end - text)) : NULL;
+    return next ? next : end;
+}
+
 const uint8_t *split_scan(enum split_pattern pattern, const uint8_t *classes, const uint8_t *text, const uint8_t *end)
 {
-    if (pattern == SPLIT_GPT2)
+    const long most = pattern == SPLIT_DIGIT || pattern == SPLIT_SIGN || pattern == SPLIT_BLANK ? 1 : LONG_MAX;
+
+    switch (pattern) {
+    case SPLIT_GPT2:
         return scan_gpt2(classes, text, end);
-    return scan_llama3(classes, text, end, pattern == SPLIT_LLAMA3 ? 3 : 1);
+    case SPLIT_DIGIT:
+    case SPLIT_DIGITS:
+        return scan_class(classes, CLASS_NUMBER, most, text, end);
+    case SPLIT_SIGN:
+    case SPLIT_SIGNS:
+        return scan_class(classes, CLASS_PUNCT, most, text, end);
+    case SPLIT_BLANK:
+    case SPLIT_BLANKS:
+        return scan_blanks(most, text, end);
+    default:
+        return scan_llama3(classes, text, end, pattern == SPLIT_LLAMA3 ? 3 : 1);
+    }
 }
 
 static bool has_regex(const struct splitter *splitter)
@@ -143,10 +185,18 @@ static bool has_regex(const struct splitter *splitter)
     return false;
 }
 
-bool splitter_cuts(const struct splitter *splitter, uint8_t before, uint8_t behind)
+bool splitter_cuts(const struct splitter *splitter, uint32_t before, uint32_t behind)
 {
-    return splitter->count > 0 && (before & (CLASS_LETTER | CLASS_NUMBER)) && !(before & behind & KINDS) &&
-           !has_regex(splitter);
+    const uint8_t first = unicode_classes()[before], second = unicode_classes()[behind];
+    bool cuts = false;
+
+    for (int i = 0; i < splitter->count; i++) {
+        if (splitter->steps[i].pattern <= SPLIT_QWEN2)
+            cuts |= (first & (CLASS_LETTER | CLASS_NUMBER)) && !(first & second & KINDS);
+        else if (splitter->steps[i].pattern >= SPLIT_BLANK) /* U+2581 is a blank, too */
+            cuts |= behind == ' ' && before != ' ' && before != 0x2581;
+    }
+    return cuts && !has_regex(splitter);
 }
 
 /* ---- regular expressions ----------------------------------------------------------------------------------------- */

@@ -1,9 +1,10 @@
 /*
  * split.h - divides text into the words whose bytes byte-level BPE then merges.
  *
- * Three patterns have scanners, many times as fast as any regular expression: those of GPT-2 (also GPT-NeoX, RoBERTa,
- * OPT), Llama 3, and Qwen 2, which is Llama 3's with single digits. Every other pattern is PCRE2's with JIT, translated
- * from the references' syntax. A test holds the scanners against PCRE2.
+ * Some patterns have scanners, many times as fast as any regular expression: those of GPT-2 (also GPT-NeoX, RoBERTa,
+ * OPT), Llama 3, and Qwen 2, which is Llama 3's with single digits; the steps Digits, Punctuation and Metaspace of
+ * Hugging Face's `tokenizers`. Every other pattern is PCRE2's with JIT, translated from the references' syntax. A test
+ * holds the scanners against PCRE2.
  */
 #ifndef MUSTER_TOKENIZER_SPLIT_H
 #define MUSTER_TOKENIZER_SPLIT_H
@@ -16,10 +17,21 @@
 
 #define SPLIT_STEPS 8
 
-enum split_pattern { SPLIT_GPT2, SPLIT_LLAMA3, SPLIT_QWEN2, SPLIT_REGEX };
-#define SPLIT_SCANNERS 3
+enum split_pattern {
+    SPLIT_GPT2,
+    SPLIT_LLAMA3,
+    SPLIT_QWEN2,
+    SPLIT_DIGIT,  /* Digits: each number is a word */
+    SPLIT_DIGITS, /* runs of numbers are words */
+    SPLIT_SIGN,   /* Punctuation: each sign is a word */
+    SPLIT_SIGNS,  /* runs of signs are words */
+    SPLIT_BLANK,  /* Metaspace: a word begins with each blank */
+    SPLIT_BLANKS, /* a word begins with each run of blanks */
+    SPLIT_REGEX
+};
+#define SPLIT_SCANNERS SPLIT_REGEX
 
-/* The regular expressions of the first three. */
+/* The regular expressions of the scanners. */
 extern const char *const split_patterns[SPLIT_SCANNERS];
 
 /* One after the other, each step divides the words of the step before. */
@@ -60,8 +72,8 @@ int split_search(const struct split_step *step, struct split_memory *memory, con
 
 /*
  * Whether a word ends between two characters whatever is before and behind them: true only if all steps are scanners,
- * and the first of the two is a letter or digit and the other not.
+ * and for one of them the second is a blank, or the first is a letter or digit and the second of another class.
  */
-bool splitter_cuts(const struct splitter *splitter, uint8_t before, uint8_t behind);
+bool splitter_cuts(const struct splitter *splitter, uint32_t before, uint32_t behind);
 
 #endif

@@ -49,7 +49,8 @@ static int grow_slots(struct token_table *table, struct error *err)
     memset(table->slots, 0xff, count * sizeof *table->slots);
     for (int32_t id = 0; id < table->size; id++) {
         const struct token_entry *entry = &table->entries[id];
-        int32_t *slot = entry->flags ? find_slot(table, table->bytes + entry->at, entry->length) : NULL;
+        bool found = entry->flags && !(entry->flags & TOKEN_BYTE);
+        int32_t *slot = found ? find_slot(table, table->bytes + entry->at, entry->length) : NULL;
 
         if (slot && *slot < 0)
             *slot = id;
@@ -57,7 +58,8 @@ static int grow_slots(struct token_table *table, struct error *err)
     return 0;
 }
 
-int token_table_add(struct token_table *table, int64_t id, const char *bytes, size_t count, struct error *err)
+int token_table_add(struct token_table *table, int64_t id, const char *bytes, size_t count, unsigned flags,
+                    struct error *err)
 {
     int32_t *slot;
 
@@ -76,9 +78,9 @@ int token_table_add(struct token_table *table, int64_t id, const char *bytes, si
         table->entries[table->size] = (struct token_entry){0};
     if (count > 0)
         memcpy(table->bytes + table->used, bytes, count);
-    table->entries[id] = (struct token_entry){(uint32_t)table->used, (uint32_t)count, TOKEN_KNOWN};
-    slot = find_slot(table, bytes, count);
-    if (*slot < 0)
+    table->entries[id] = (struct token_entry){(uint32_t)table->used, (uint32_t)count, (uint8_t)(TOKEN_KNOWN | flags)};
+    slot = flags & TOKEN_BYTE ? NULL : find_slot(table, bytes, count);
+    if (slot && *slot < 0)
         *slot = (int32_t)id;
     table->used += count;
     table->known++;
@@ -88,6 +90,13 @@ int token_table_add(struct token_table *table, int64_t id, const char *bytes, si
 int32_t token_table_find(const struct token_table *table, const char *bytes, size_t count)
 {
     return table->slots ? *find_slot(table, bytes, count) : -1;
+}
+
+int32_t token_table_own(const struct token_table *table, const char *bytes, size_t count)
+{
+    int32_t id = token_table_find(table, bytes, count);
+
+    return id >= 0 && table->entries[id].flags & TOKEN_ADDED ? -1 : id;
 }
 
 void token_table_free(struct token_table *table)
@@ -105,18 +114,48 @@ int merge_table_create(struct merge_table *table, uint32_t count, struct error *
     while (slots < 2 * (size_t)count)
         slots *= 2;
     table->slots = malloc(slots * sizeof *table->slots);
-    table->byte_pairs = malloc(65536 * sizeof *table->byte_pairs);
-    if (!table->slots || !table->byte_pairs)
+    table->seen = calloc(slots, 1);
+    if (!table->slots || !table->seen)
         return error_set(err, CODE_IO, "out of memory for %u merges", (unsigned)count);
     memset(table->slots, 0xff, slots * sizeof *table->slots);
-    memset(table->byte_pairs, 0xff, 65536 * sizeof *table->byte_pairs);
     table->mask = (uint32_t)(slots - 1);
     return 0;
 }
 
 void merge_table_add(struct merge_table *table, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
-    uint64_t pair = token_pair(left, right);
+    uint64_t pair = token_pair(left, right), hash = hash_pair(pair);
 
+    table->seen[(hash >> 3) & table->mask] |= (uint8_t)(1 << (hash & 7));
     *merge_table_slot(table, pair) = (struct merge_slot){pair, {rank, id}};
+}
+
+/* Counts the pairs, or adds them. */
+static uint32_t add_pairs(struct tokenizer *tokenizer, const uint32_t *ranks, bool add)
+{
+    const struct token_table *table = &tokenizer->table;
+    uint32_t count = 0;
+
+    for (int32_t id = 0; id < table->size; id++) {
+        const struct token_entry *entry = &table->entries[id];
+        const char *text = table->bytes + entry->at;
+
+        for (uint32_t cut = 1; cut < entry->length && !(entry->flags & TOKEN_ADDED); cut++) {
+            int32_t left = token_table_own(table, text, cut);
+            int32_t right = left < 0 ? -1 : token_table_own(table, text + cut, entry->length - cut);
+
+            count += right >= 0;
+            if (right >= 0 && add)
+                merge_table_add(&tokenizer->merges, left, right, ranks ? ranks[id] : (uint32_t)id, id);
+        }
+    }
+    return count;
+}
+
+int merge_any_pairs(struct tokenizer *tokenizer, const uint32_t *ranks, struct error *err)
+{
+    if (merge_table_create(&tokenizer->merges, add_pairs(tokenizer, ranks, false), err) < 0)
+        return -1;
+    add_pairs(tokenizer, ranks, true);
+    return 0;
 }

@@ -9,7 +9,7 @@ const char *tokenizer_kind(const struct tokenizer *tokenizer)
 {
     static const char *const kinds[] = {"bytes", "byte-level BPE", "WordPiece", "SentencePiece"};
 
-    return kinds[tokenizer->kind];
+    return tokenizer->kind == KIND_BPE && tokenizer->characters ? "BPE" : kinds[tokenizer->kind];
 }
 
 const char *tokenizer_path(const struct tokenizer *tokenizer)
@@ -47,6 +47,16 @@ int32_t tokenizer_special(const struct tokenizer *tokenizer, enum special_token 
     return tokenizer->special[special];
 }
 
+int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token)
+{
+    return find_written(tokenizer, token, strlen(token));
+}
+
+int32_t tokenizer_begin(const struct tokenizer *tokenizer)
+{
+    return tokenizer->begin_token;
+}
+
 /* Whether files of byte-level BPE write the text as it is. */
 static bool is_shown(const char *text)
 {
@@ -59,21 +69,21 @@ int tokenizer_add_token(struct tokenizer *tokenizer, const struct added_token *t
 {
     struct token_table *table = &tokenizer->table;
     bool known = token->id < table->size && table->entries[token->id].flags;
-    int32_t other = token_table_find(table, token->text, token->bytes);
+    int32_t other = find_written(tokenizer, token->text, token->bytes);
 
     if (token->bytes == 0)
         return 0;
-    if (known && (table->entries[token->id].length != token->bytes ||
-                  memcmp(table->bytes + table->entries[token->id].at, token->text, token->bytes) != 0))
+    if (known && other != token->id &&
+        (table->entries[token->id].length != token->bytes ||
+         memcmp(table->bytes + table->entries[token->id].at, token->text, token->bytes) != 0))
         return error_set(err, CODE_DATA, "the id %d of '%.100s' has another token in the vocabulary", (int)token->id,
                          token->text);
     if (other >= 0 && other != token->id && is_shown(token->text))
         return error_set(err, CODE_DATA, "'%.100s' has the id %d here and %d in the vocabulary", token->text,
                          (int)token->id, (int)other);
     if (!known) {
-        if (token_table_add(table, token->id, token->text, token->bytes, err) < 0)
+        if (token_table_add(table, token->id, token->text, token->bytes, TOKEN_ADDED, err) < 0)
             return -1;
-        table->entries[token->id].flags |= TOKEN_ADDED;
     }
     table->entries[token->id].flags |= TOKEN_FOUND | (token->special ? TOKEN_SPECIAL : 0);
     return added_set_add(token->normalized ? &tokenizer->normalized : &tokenizer->raw, token, err);
@@ -136,7 +146,8 @@ static uint32_t sum_tokenizer(const struct tokenizer *tokenizer)
     return sum_number(crc, (uint64_t)tokenizer->nfc | (uint64_t)tokenizer->prefix_space << 1 |
                                (uint64_t)tokenizer->whole_words << 2 | (uint64_t)tokenizer->clean << 3 |
                                (uint64_t)tokenizer->chinese << 4 | (uint64_t)tokenizer->lower << 5 |
-                               (uint64_t)tokenizer->strip << 6);
+                               (uint64_t)tokenizer->strip << 6 | (uint64_t)tokenizer->prepend << 7 |
+                               (uint64_t)tokenizer->prefix_first << 8 | (uint64_t)tokenizer->fuse_unknown << 9);
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
@@ -217,15 +228,16 @@ int tokenizer_decode(const struct tokenizer *tokenizer, struct decode_state *sta
 
 /* ---- added tokens that are found in normalized text -------------------------------------------------------------- */
 
-/* Whether cuts, which are in text as it is written, could be in a token: one that has more than one word or, with NFC,
- * a letter that can be written in two ways. */
+/* Whether cuts, which are in text as it is written, could be in a token: one that has more than one word, or a character
+ * that can be written in two ways. */
 static bool hides_cuts(const struct tokenizer *tokenizer, const char *text, size_t bytes)
 {
     bool hides = false;
 
     for (size_t i = 0; i < bytes; i++)
-        hides |=
-            tokenizer->kind == KIND_WORDPIECE ? strchr(" \n\t", text[i]) != NULL : tokenizer->nfc && (text[i] & 0x80);
+        hides |= tokenizer->kind == KIND_WORDPIECE ? strchr(" \n\t", text[i]) != NULL
+                 : tokenizer->characters           ? i > 0 && text[i] == ' '
+                                                   : tokenizer->nfc && (text[i] & 0x80);
     return hides;
 }
 
@@ -234,7 +246,7 @@ static int normalize_token(struct tokenizer *tokenizer, struct added_token *toke
     struct text_list room = {0};
     const char *text = token->text;
     size_t bytes = token->bytes;
-    int result = tokenizer_normalize(tokenizer, &text, &bytes, &room, err);
+    int result = tokenizer_normalize(tokenizer, true, &text, &bytes, &room, err);
 
     if (result == 0 && text != token->text) {
         result = text_list_append(&room, "", 1, err);
@@ -295,7 +307,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
     added_set_free(&tokenizer->normalized);
     splitter_free(&tokenizer->splitter);
     free(tokenizer->merges.slots);
-    free(tokenizer->merges.byte_pairs);
+    free(tokenizer->merges.seen);
     piece_model_destroy(tokenizer->pieces);
     free(tokenizer);
 }

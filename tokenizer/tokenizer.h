@@ -11,8 +11,10 @@
  *
  *   file                            kind                  the same ids as
  *   tokenizer.json                  byte-level BPE        Hugging Face's `tokenizers`
+ *                                   BPE                   the same: of characters, with or without bytes (Llama 2)
  *                                   WordPiece             the same (BERT)
- *   *.model (one)                   SentencePiece         libsentencepiece, which does the work
+ *   *.model (one)                   SentencePiece         libsentencepiece, which does the work for most models
+ *                                   byte-level BPE        `tiktoken` with these ranks, which must be Llama 3's
  *   vocab.json and merges.txt       byte-level BPE        GPT2Tokenizer; `tiktoken` with these ranks
  *   encoder.json and vocab.bpe      the same, under OpenAI's names
  *   vocab.txt                       WordPiece             BertTokenizerFast
@@ -22,18 +24,20 @@
  * that has its JSON path. Beside these files, tokenizer_config.json and special_tokens_map.json are read if they exist:
  * they name the special tokens (eos_token, mask_token, ...) and BERT's options (do_lower_case, strip_accents,
  * tokenize_chinese_chars). A post-processor is not applied: special tokens around a text are the caller's, who
- * finds their ids with tokenizer_special. Nor are truncation and padding.
+ * finds their ids with tokenizer_special and tokenizer_begin. Nor are truncation and padding.
  *
  * Text is UTF-8. What becomes of a byte that is not:
  *
  *   byte-level BPE   is kept, as that byte's token. To the split pattern it is one character that is neither letter,
  *                    number nor white space, like the U+FFFD that the references take in its place. With an NFC
  *                    normalizer, too.
+ *   BPE              is kept, as that byte's token
  *   WordPiece        is removed, as BERT removes U+FFFD (without clean_text: is U+FFFD)
- *   SentencePiece    becomes U+FFFD, as in libsentencepiece
+ *   SentencePiece    becomes U+FFFD, as in libsentencepiece. In a BPE model that normalizes nothing, as with BPE
  *   bytes            is kept
  *
- * So for bytes and for byte-level BPE without a normalizer, decode(encode(text)) is the text, whatever it contains.
+ * So for bytes and for byte-level BPE without a normalizer, decode(encode(text)) is the text, whatever it contains. A
+ * vocabulary of BPE may lack bytes, though (encoder_take_loss).
  *
  * Unicode: categories and normal forms are those of libutf8proc, Unicode 15 in Debian 12. The references have other
  * versions. Ids may differ on code points that one of two versions does not know: unicode.h lists them.
@@ -73,7 +77,7 @@ const char *tokenizer_path(const struct tokenizer *tokenizer);
  */
 const char *tokenizer_note(const struct tokenizer *tokenizer);
 
-/* "byte-level BPE", "WordPiece", "SentencePiece", "bytes". */
+/* "byte-level BPE", "BPE", "WordPiece", "SentencePiece", "bytes". */
 const char *tokenizer_kind(const struct tokenizer *tokenizer);
 
 /* Ids are 0 to size - 1. Some may have no token. */
@@ -96,6 +100,15 @@ const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id, size_
  * "<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]" that exists.
  */
 int32_t tokenizer_special(const struct tokenizer *tokenizer, enum special_token special);
+
+/* The id of the token that is written so; -1 if there is none. */
+int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token);
+
+/*
+ * The token that the reference puts before a text: its post-processor does, or add_bos_token in tokenizer_config.json, or
+ * Meta's programs for Llama 3's ranks. -1 if it puts none.
+ */
+int32_t tokenizer_begin(const struct tokenizer *tokenizer);
 
 /* Text that grows; begins as {0}. free(text). There is always room for one byte more. */
 struct text_list {
@@ -129,6 +142,17 @@ enum {
 /* Appends the ids of a text. On failure (CODE_DATA, CODE_IO) *ids is as before. */
 int encoder_encode(struct encoder *encoder, const char *text, size_t bytes, unsigned flags, struct token_list *ids,
                    struct error *err);
+
+/* Bytes of text that have no token, in vocabularies of BPE that lack some. They were left out, or became the unknown
+ * token. */
+struct encode_loss {
+    uint64_t bytes;
+    char first[4]; /* the first character, or byte, of which they are */
+    int length;
+};
+
+/* What was lost since the last call. */
+struct encode_loss encoder_take_loss(struct encoder *encoder);
 
 /*
  * Where a long document may be cut: the last position p, 0 < p < bytes, for which encoding text[0, p) and then, with

@@ -114,6 +114,7 @@ static int read_saved(struct saved_files *saved, const char *name, const char *p
 static const char *name_vocabulary(const struct tokenizer_files *files, int number)
 {
     static const char *const names[][2] = {[LAYOUT_JSON] = {"tokenizer.json"},
+                                           [LAYOUT_RANKS] = {"tokenizer.model"},
                                            [LAYOUT_PAIR] = {"vocab.json", "merges.txt"},
                                            [LAYOUT_LINES] = {"vocab.txt"}};
     static const char *const models[] = {"spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "spm.model"};

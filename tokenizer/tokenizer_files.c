@@ -21,6 +21,19 @@ static const struct {
     {LAYOUT_LINES, {".txt"}},
 };
 
+/* Whether a *.model is tiktoken's: a line is a token in base64, a blank and its rank. */
+static bool has_ranks(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    int length = 0; /* stays 0 if the line is another one */
+
+    if (file && fscanf(file, "%*[A-Za-z0-9+/=]%*1[ ]%*[0-9]%*1[\r\n]%n", &length) != 0)
+        length = 0;
+    if (file)
+        fclose(file);
+    return length > 0;
+}
+
 static int find_by_name(const char *path, struct tokenizer_files *files, struct error *err)
 {
     *files = (struct tokenizer_files){0};
@@ -32,6 +45,8 @@ static int find_by_name(const char *path, struct tokenizer_files *files, struct 
                 files->layout = kinds[i].layout;
                 for (int file = 0; file < 2 && kinds[i].ends[file]; file++)
                     snprintf(files->paths[file], TOKENIZER_PATH, "%.*s%s", prefix, path, kinds[i].ends[file]);
+                if (files->layout == LAYOUT_MODEL && has_ranks(path))
+                    files->layout = LAYOUT_RANKS;
                 return 0;
             }
     return error_set(

@@ -24,6 +24,7 @@ enum layout {
     LAYOUT_BYTES, /* no files */
     LAYOUT_JSON,  /* tokenizer.json */
     LAYOUT_MODEL, /* SentencePiece's *.model */
+    LAYOUT_RANKS, /* tiktoken's *.model: Llama 3's */
     LAYOUT_PAIR,  /* vocab.json and merges.txt of byte-level BPE, or encoder.json and vocab.bpe */
     LAYOUT_LINES, /* WordPiece's vocab.txt */
 };

@@ -40,8 +40,8 @@ static inline uint64_t hash_bytes(const char *bytes, size_t count)
 enum {
     TOKEN_KNOWN = 1,
     TOKEN_SPECIAL = 2,
-    TOKEN_ADDED = 4,  /* not of the model's vocabulary: words do not become it */
-    TOKEN_BYTE = 8,   /* SentencePiece: a byte that has no token of its own */
+    TOKEN_ADDED = 4,  /* not the model's own: words do not become it */
+    TOKEN_BYTE = 8,   /* of a byte, for characters without a token; is not found by its bytes */
     TOKEN_FOUND = 16, /* is found in text before it is split */
 };
 
@@ -61,8 +61,13 @@ struct token_table {
 };
 
 /* Fails for an id that is out of range or taken. If two ids have the same bytes, the first is found. */
-int token_table_add(struct token_table *table, int64_t id, const char *bytes, size_t count, struct error *err);
+int token_table_add(struct token_table *table, int64_t id, const char *bytes, size_t count, unsigned flags,
+                    struct error *err);
 int32_t token_table_find(const struct token_table *table, const char *bytes, size_t count);
+
+/* The same of the model's own tokens: -1 also for one that was added. */
+int32_t token_table_own(const struct token_table *table, const char *bytes, size_t count);
+
 void token_table_free(struct token_table *table);
 
 /* ---- added_tokens.c: tokens that are found in text before it is split -------------------------------------------- */
@@ -127,7 +132,7 @@ struct merge_slot {
 struct merge_table {
     struct merge_slot *slots;
     uint32_t mask;
-    struct pair_merge *byte_pairs; /* [65536] the merges of two bytes, by left << 8 | right */
+    uint8_t *seen; /* a bit for the hash of each pair: most pairs have no merge, and this is in the cache */
 };
 
 struct tokenizer {
@@ -139,21 +144,30 @@ struct tokenizer {
     uint32_t fingerprint;
     char path[PATH_MAX], note[1024]; /* tokenizer.h */
 
-    /* byte-level BPE */
-    int32_t byte_ids[256];
-    int16_t alphabet[ALPHABET]; /* the byte that files write as this character, or -1 */
+    /* BPE, also SentencePiece's if nothing is normalized */
+    bool characters;            /* merges begin with characters; U+2581 is a blank. Otherwise they begin with bytes */
+    bool fallback;              /* characters without a token become their bytes' tokens */
+    int32_t byte_ids[256];      /* -1: the byte has no token; of characters, without fallback none has */
+    int16_t alphabet[ALPHABET]; /* the byte that files write as this character, or -1; not of characters */
     struct merge_table merges;
     struct splitter splitter;
-    bool nfc, prefix_space, whole_words; /* whole_words: a word that is a token is not merged (ignore_merges) */
+    bool nfc;
+    bool prepend;        /* normalization puts a blank before a text */
+    bool prefix_space;   /* a text that does not begin with a blank gets one, after normalization */
+    bool prefix_first;   /* prefix_space: only at the beginning of a document */
+    bool whole_words;    /* a word that is a token is not merged (ignore_merges) */
+    bool fuse_unknown;   /* unknown characters in a row become one token */
+    int32_t unknown;     /* of characters or bytes without a token, and of WordPiece's words; -1: they are left out */
+    int32_t begin_token; /* that the post-processor puts before a text; -1 for none */
 
     /* WordPiece; its splitter is not used */
     bool clean, chinese, lower, strip; /* BERT's options */
-    int32_t unknown;
-    size_t longest; /* token, in bytes */
+    size_t longest;                    /* token, in bytes */
 
-    /* SentencePiece */
+    bool drop_blank; /* decoding: the first token's blank is not of the text. Of BPE, too */
+
+    /* SentencePiece by libsentencepiece */
     struct piece_model *pieces;
-    bool drop_blank; /* decoding: the first token's blank is not of the text */
     bool adds_blank; /* encoding: the library puts a blank before a text */
     bool cuttable;   /* text may be cut before a blank */
     int32_t blank;   /* the token of a blank, -1 for none */
@@ -164,10 +178,15 @@ static inline uint64_t token_pair(int32_t left, int32_t right)
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
+static inline uint64_t hash_pair(uint64_t pair)
+{
+    return pair * 0x9e3779b97f4a7c15u >> 32;
+}
+
 /* The slot of the pair, or the empty one where it belongs. */
 static inline struct merge_slot *merge_table_slot(const struct merge_table *table, uint64_t pair)
 {
-    uint32_t at = (uint32_t)(pair * 0x9e3779b97f4a7c15u >> 32) & table->mask;
+    uint32_t at = (uint32_t)hash_pair(pair) & table->mask;
 
     while (table->slots[at].pair != pair && table->slots[at].pair != UINT64_MAX)
         at = (at + 1) & table->mask;
@@ -178,21 +197,25 @@ static inline struct merge_slot *merge_table_slot(const struct merge_table *tabl
 int merge_table_create(struct merge_table *table, uint32_t count, struct error *err);
 void merge_table_add(struct merge_table *table, int32_t left, int32_t right, uint32_t rank, int32_t id);
 
+/* Makes a merge of any two tokens that make a third one, whose rank counts: ranks[id], or without `ranks` its id. */
+int merge_any_pairs(struct tokenizer *tokenizer, const uint32_t *ranks, struct error *err);
+
 /* Adds a token that is found in text: one of the vocabulary by its id, or another one. */
 int tokenizer_add_token(struct tokenizer *tokenizer, const struct added_token *token, struct error *err);
 
 /* After reading, before use. */
 int tokenizer_finish(struct tokenizer *tokenizer, struct error *err);
 
-/* Makes *text what its normalizer makes of it, in `room` if that is another text. */
-int tokenizer_normalize(const struct tokenizer *tokenizer, const char **text, size_t *bytes, struct text_list *room,
-                        struct error *err);
+/* Makes *text what its normalizer makes of it, in `room` if that is another text. `first`: as in encode_bpe. */
+int tokenizer_normalize(const struct tokenizer *tokenizer, bool first, const char **text, size_t *bytes,
+                        struct text_list *room, struct error *err);
 
 /* ---- readers: each fills a zeroed tokenizer ---------------------------------------------------------------------- */
 
 int read_tokenizer_json(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
 int read_bpe_files(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
 int read_vocab_txt(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
+int read_ranks(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
 int read_sentencepiece(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err);
 
 /* Reads the special tokens' names from the files beside `path`, if they exist. With `add`, makes them tokens that are
@@ -203,16 +226,21 @@ int read_special_tokens(struct tokenizer *tokenizer, const char *path, bool add,
 int read_added_token(struct tokenizer *tokenizer, json_t *object, int64_t id, const char *path, const char *where,
                      struct error *err);
 
-/* A model's vocabulary {"token": id, ...}. For byte-level BPE it must have all bytes. */
+/* Fills in byte_ids of byte-level BPE. */
+void fill_byte_ids(struct tokenizer *tokenizer);
+
+/* Whether text may be divided before a blank: no token has a blank behind another character, and so no merge reaches
+ * over that place. */
+bool blanks_begin_tokens(const struct tokenizer *tokenizer);
+
+/* A model's vocabulary {"token": id, ...}. */
 int read_vocab_object(struct tokenizer *tokenizer, json_t *vocab, const char *path, const char *where,
                       struct error *err);
 
-/* Whether `name` is a token in the alphabet of byte-level BPE's files. */
-bool token_in_alphabet(const int16_t alphabet[ALPHABET], const char *name, size_t bytes, const char *token,
-                       size_t length);
+/* The id of the token that files write so; -1 for none. Special tokens are written as they are. */
+int32_t find_written(const struct tokenizer *tokenizer, const char *name, size_t bytes);
 
-/* Adds a merge of two tokens, in the alphabet of files; in the text, with a blank between them. `place` is for the
- * message. */
+/* Adds a merge of two tokens as files write them; in the text, with a blank between them. `place` is for the message. */
 int add_merge_text(struct tokenizer *tokenizer, const char *text, size_t bytes, uint32_t rank, const char *place,
                    struct error *err);
 int add_merge(struct tokenizer *tokenizer, const char *left, size_t left_bytes, const char *right, size_t right_bytes,
@@ -225,6 +253,7 @@ struct word_scratch {
     int32_t *numbers; /* [3 * room] */
     uint64_t *heap;   /* [3 * room] */
     size_t room;
+    struct encode_loss loss;
 };
 
 /* Appends the ids of a word, which the tokenizer does not split further. */

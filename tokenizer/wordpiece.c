@@ -171,9 +171,9 @@ static int32_t longest_token(const struct tokenizer *tokenizer, const char *text
     memcpy(piece + prefix, text, *taken);
     for (; *taken > 0; --*taken) {
         bool whole = *taken == bytes || ((uint8_t)text[*taken] & 0xc0) != 0x80; /* characters */
-        int32_t id = whole ? token_table_find(&tokenizer->table, piece, prefix + *taken) : -1;
+        int32_t id = whole ? token_table_own(&tokenizer->table, piece, prefix + *taken) : -1;
 
-        if (id >= 0 && !(tokenizer->table.entries[id].flags & TOKEN_ADDED))
+        if (id >= 0)
             return id;
     }
     return -1;

@@ -31,8 +31,8 @@ static void values_that_are_not_needed_do_not_matter(void **state)
 }
 
 #define UNKNOWN                                                                                                        \
-    "tok/tokenizer.json: pre_tokenizer.type: \"Metaspace\" is not supported; expected \"ByteLevel\" or a "             \
-    "\"Sequence\" that ends with it"
+    "tok/tokenizer.json: pre_tokenizer.type: \"Whitespace\" is not supported; expected \"Metaspace\", "                \
+    "\"ByteLevel\" or a \"Sequence\" that ends with it"
 
 /* Writes a tokenizer.json of a kind that is not known, with these members of its model. */
 static void write_unknown(const char *model, const char *added)
@@ -40,7 +40,7 @@ static void write_unknown(const char *model, const char *added)
     char text[300];
 
     snprintf(text, sizeof text,
-             "{\"pre_tokenizer\": {\"type\": \"Metaspace\"}, \"added_tokens\": [%s], \"model\": {\"type\": \"BPE\", "
+             "{\"pre_tokenizer\": {\"type\": \"Whitespace\"}, \"added_tokens\": [%s], \"model\": {\"type\": \"BPE\", "
              "\"merges\": []%s}}",
              added, model);
     write_text("tok/tokenizer.json", text);

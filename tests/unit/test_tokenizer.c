@@ -1,51 +1,9 @@
 /* tokenizer/ without reference tokenizers: small vocabularies made here. tests/interop has the references. */
 #include <unistd.h>
-#include <jansson.h>
 
-#include "tests/unit/test_files.h"
+#include "tests/unit/tokenizer_json.h"
 #include "tokenizer/split.h"
-#include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
-
-#define LENGTH(array) (sizeof(array) / sizeof(array)[0])
-
-static char dir[] = "/tmp/test_tokenizer.XXXXXX";
-static struct error err;
-
-static uint32_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*seed >> 33);
-}
-
-/* ---- files ------------------------------------------------------------------------------------------------------- */
-
-static const char *file_path(const char *name)
-{
-    static char path[4][200];
-    static int next;
-
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", dir, name);
-    return path[next];
-}
-
-static const char *write_named(const char *name, const char *text)
-{
-    const char *path = file_path(name);
-
-    write_text(path, text);
-    return path;
-}
-
-static const char *write_json(const char *name, json_t *root)
-{
-    char *text = json_dumps(root, 0);
-    const char *path = write_named(name, text);
-
-    free(text);
-    return path;
-}
 
 /* How files of byte-level BPE write a byte. */
 static void write_byte(int byte, char out[5])
@@ -92,64 +50,6 @@ static json_t *make_tokenizer_json(void)
                      "use_regex", 1, "model", "type", "BPE", "dropout", "vocab", make_vocab(), "merges", list);
     assert_non_null(root);
     return root;
-}
-
-static struct tokenizer *open_json(json_t *root)
-{
-    struct tokenizer *tokenizer = tokenizer_open(write_json("tokenizer.json", root), &err);
-
-    json_decref(root);
-    if (!tokenizer)
-        fail_msg("%s", err.text);
-    return tokenizer;
-}
-
-/* "{'lstrip': true}" as an object. */
-static json_t *parse(const char *text)
-{
-    char *copy = strdup(text);
-    json_t *value;
-
-    for (char *at = copy; *at; at++)
-        *at = *at == '\'' ? '"' : *at;
-    value = json_loads(copy, JSON_DECODE_ANY, NULL);
-    assert_non_null(value);
-    free(copy);
-    return value;
-}
-
-/* ---- ids as text ------------------------------------------------------------------------------------------------- */
-
-/* "116 256": the ids of a text. */
-static const char *ids_of(const struct tokenizer *tokenizer, const char *text, size_t bytes, unsigned flags)
-{
-    static char line[2000];
-    struct encoder *encoder = encoder_create(tokenizer, &err);
-    struct token_list ids = {0};
-    size_t used = 0;
-
-    assert_int_equal(encoder_encode(encoder, text, bytes, flags, &ids, &err), 0);
-    line[0] = '\0';
-    for (size_t i = 0; i < ids.count; i++)
-        used += (size_t)snprintf(line + used, sizeof line - used, "%s%d", i ? " " : "", (int)ids.ids[i]);
-    free(ids.ids);
-    encoder_destroy(encoder);
-    return line;
-}
-
-static void expect_ids(const struct tokenizer *tokenizer, const char *text, unsigned flags, const char *expected)
-{
-    assert_string_equal(ids_of(tokenizer, text, strlen(text), flags), expected);
-}
-
-static struct token_list encode_whole(const struct tokenizer *tokenizer, const char *text, size_t bytes)
-{
-    struct encoder *encoder = encoder_create(tokenizer, &err);
-    struct token_list ids = {0};
-
-    assert_int_equal(encoder_encode(encoder, text, bytes, 0, &ids, &err), 0);
-    encoder_destroy(encoder);
-    return ids;
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
@@ -248,38 +148,6 @@ static void a_word_of_a_million_letters_takes_no_quadratic_time(void **state)
     tokenizer_close(tokenizer);
 }
 
-/* A text of words, white space, broken and whole characters. */
-static size_t random_text(uint64_t *seed, char *text, size_t most)
-{
-    static const char *const parts[] = {"the",
-                                        " in",
-                                        "  ",
-                                        "\n",
-                                        "\r\n",
-                                        "aaaa",
-                                        "'s",
-                                        "12345",
-                                        "<|end|>",
-                                        "<|end",
-                                        ".",
-                                        "\xc3\xa9",
-                                        "\xe6\x96\x87",
-                                        "\xf0\x9f\x98\x80",
-                                        "\xff",
-                                        "\xe6\x96",
-                                        "e\xcc\x81",
-                                        "\t",
-                                        "\xe2\x80\x83",
-                                        "!?"};
-    size_t used = 0;
-
-    for (const char *part; used + 10 < most && next_random(seed) % 60; used += strlen(part)) {
-        part = parts[next_random(seed) % LENGTH(parts)];
-        memcpy(text + used, part, strlen(part));
-    }
-    return used;
-}
-
 static void decoding_gives_the_text_whatever_its_bytes(void **state)
 {
     struct tokenizer *tokenizer = open_json(make_tokenizer_json());
@@ -311,38 +179,6 @@ static void decoding_gives_the_text_whatever_its_bytes(void **state)
         free(ids.ids);
     }
     tokenizer_close(tokenizer);
-}
-
-/* Cuts every text in every way that a window allows. */
-static void check_cuts(const struct tokenizer *tokenizer)
-{
-    struct encoder *encoder = encoder_create(tokenizer, &err);
-    uint64_t seed = 3;
-    int cuts = 0;
-
-    for (int round = 0; round < 300; round++) {
-        char text[400];
-        size_t bytes = random_text(&seed, text, sizeof text);
-        struct token_list whole = encode_whole(tokenizer, text, bytes), pieces = {0};
-
-        for (size_t window = 2; window < bytes; window++) {
-            size_t cut = tokenizer_cut(tokenizer, text, window);
-
-            assert_true(cut < window);
-            if (cut == 0)
-                continue;
-            cuts++;
-            pieces.count = 0;
-            assert_int_equal(encoder_encode(encoder, text, cut, 0, &pieces, &err), 0);
-            assert_int_equal(encoder_encode(encoder, text + cut, bytes - cut, ENCODE_CONTINUES, &pieces, &err), 0);
-            assert_int_equal(pieces.count, whole.count);
-            assert_memory_equal(pieces.ids, whole.ids, whole.count * sizeof *whole.ids);
-        }
-        free(pieces.ids);
-        free(whole.ids);
-    }
-    assert_true(cuts > 1000);
-    encoder_destroy(encoder);
 }
 
 static void ids_do_not_depend_on_cuts(void **state)
@@ -536,7 +372,7 @@ static void what_is_not_supported_is_refused_with_its_path(void **state)
         {"model", "new_option", "1", "model.new_option: 1 is not supported"},
         {"model", "ignore_merges", "3", "model.ignore_merges: 3 is not supported; expected true or false"},
         {"model", "vocab", "[]", "model.vocab: expected an object of tokens and their ids"},
-        {"model", "vocab", "{'a': 1}", "model.vocab: no token for byte 0x00: not a byte-level BPE"},
+        {"model", "vocab", "{'a': 1}", "model.vocab: no token for a blank: not a byte-level BPE"},
         {"model", "vocab", "{'a': 'x'}", "model.vocab: token \"a\": its id is not a number"},
         {"model", "vocab", "{'a': 1, 'b': 1}", "model.vocab: token \"b\": two tokens have the id 1"},
         {"model", "vocab", "{'a': -1}", "model.vocab: token \"a\": token id -1 is not between 0 and 16777215"},
@@ -546,7 +382,8 @@ static void what_is_not_supported_is_refused_with_its_path(void **state)
         {"model", "merges", "{}", "model.merges: {} is not supported; expected a list"},
         {"", "normalizer", "{'type': 'NFKC'}", "normalizer.type: \"NFKC\" is not supported"},
         {"", "pre_tokenizer", "null", "pre_tokenizer.type: a missing value is not supported"},
-        {"", "pre_tokenizer", "{'type': 'Metaspace'}", "pre_tokenizer.type: \"Metaspace\" is not supported"},
+        {"", "pre_tokenizer", "{'type': 'Metaspace', 'replacement': '_'}",
+         "pre_tokenizer.replacement: \"_\" is not supported"},
         {"", "pre_tokenizer", "{'type': 'Sequence', 'pretokenizers': [{'type': 'Whitespace'}]}",
          "pre_tokenizer.pretokenizers[0].type: \"Whitespace\" is not supported"},
         {"", "pre_tokenizer", "{'type': 'Sequence', 'pretokenizers': [{'type': 'Digits', 'individual_digits': true}]}",

@@ -30,13 +30,13 @@ static bool matches(const pcre2_code *code, const char *text, size_t bytes)
 /* The code points on which both Unicodes agree: *count of them, malloc'ed. U+180E is white space to PCRE2 only. */
 static uint32_t *agreed_points(size_t *count, size_t *others)
 {
-    const char *const properties[] = {"\\p{L}", "\\p{N}", "\\s", "\\p{Mn}", "\\p{Cn}"};
-    const int bits[] = {CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE, CLASS_ACCENT};
+    const char *const properties[] = {"\\p{L}", "\\p{N}", "\\s", "\\p{Mn}", "[!-/:-@\\[-`{-~\\p{P}]", "\\p{Cn}"};
+    const int bits[] = {CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE, CLASS_ACCENT, CLASS_PUNCT};
     uint32_t *points = malloc(CODE_POINTS * sizeof *points);
-    pcre2_code *codes[5];
+    pcre2_code *codes[6];
 
     *count = *others = 0;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         codes[i] = compile_pattern(properties[i]);
     for (uint32_t point = 0; point < CODE_POINTS; point++) {
         char text[4];
@@ -46,14 +46,14 @@ static uint32_t *agreed_points(size_t *count, size_t *others)
         if (point >= 0xd800 && point <= 0xdfff)
             continue;
         bytes = (size_t)utf8_write(point, text);
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 5; i++)
             same &= matches(codes[i], text, bytes) == !!(unicode_classes()[point] & bits[i]);
         if (same)
             points[(*count)++] = point;
-        else if (point != 0x180e && !matches(codes[4], text, bytes))
+        else if (point != 0x180e && !matches(codes[5], text, bytes))
             (*others)++;
     }
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         pcre2_code_free(codes[i]);
     return points;
 }
