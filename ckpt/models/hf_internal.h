@@ -218,6 +218,10 @@ json_t *hf_make_byte_json(const struct model_shape *shape);
  */
 json_t *hf_make_piece_json(const char *path, struct error *err);
 
+/* A tokenizer.json of Llama 3's ranks, with the same ids. */
+struct tokenizer_files;
+json_t *hf_make_rank_json(const struct tokenizer_files *files, struct error *err);
+
 /* Does nothing for a struct that is all zeros. */
 void hf_tokenizer_close(struct hf_tokenizer *tokenizer);
 

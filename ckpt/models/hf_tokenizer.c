@@ -126,7 +126,11 @@ int hf_tokenizer_open(struct hf_tokenizer *tokenizer, const char *path, const st
                                          .pad = find_special(&vocab, SPECIAL_PAD)};
     if (result == 0 && !json_object_get(vocab.config, "tokenizer_class")) {
         tokenizer->config = complete_config(&vocab, shape);
-        if (vocab.files.layout == LAYOUT_MODEL && !(tokenizer->json = hf_make_piece_json(vocab.files.paths[0], err)))
+        if (vocab.files.layout == LAYOUT_MODEL)
+            tokenizer->json = hf_make_piece_json(vocab.files.paths[0], err);
+        if (vocab.files.layout == LAYOUT_RANKS)
+            tokenizer->json = hf_make_rank_json(&vocab.files, err);
+        if ((vocab.files.layout == LAYOUT_MODEL || vocab.files.layout == LAYOUT_RANKS) && !tokenizer->json)
             result = -1;
     }
     json_decref(vocab.ids);

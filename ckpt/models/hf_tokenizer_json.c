@@ -33,13 +33,17 @@ static json_t *make_byte_vocab(void)
     return vocab;
 }
 
+static json_t *make_byte_level(void)
+{
+    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex",
+                     0);
+}
+
 json_t *hf_make_byte_json(const struct model_shape *shape)
 {
-    json_t *root =
-        json_pack("{s:s, s:[], s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:o, s:[]}}", "version", "1.0",
-                  "added_tokens", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0,
-                  "use_regex", 0, "decoder", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex",
-                  0, "model", "type", "BPE", "vocab", make_byte_vocab(), "merges");
+    json_t *root = json_pack("{s:s, s:[], s:o, s:o, s:{s:s, s:o, s:[]}}", "version", "1.0", "added_tokens",
+                             "pre_tokenizer", make_byte_level(), "decoder", make_byte_level(), "model", "type", "BPE",
+                             "vocab", make_byte_vocab(), "merges");
 
     if (shape->vocab > BYTES_END)
         add_found(json_object_get(root, "added_tokens"), BYTES_END, "<|endoftext|>", true);
@@ -155,6 +159,14 @@ static json_t *make_model(const struct piece_lists *lists, const struct piece_op
                      "vocab", lists->scored, "byte_fallback", options->fallback);
 }
 
+static void free_lists(struct piece_lists *lists)
+{
+    json_decref(lists->ids);
+    json_decref(lists->scored);
+    json_decref(lists->added);
+    json_decref(lists->merges);
+}
+
 json_t *hf_make_piece_json(const char *path, struct error *err)
 {
     struct piece_lists lists = {json_object(), json_array(), json_array(), json_array(), .unknown = NULL};
@@ -175,9 +187,54 @@ json_t *hf_make_piece_json(const char *path, struct error *err)
                          make_normalizer(&options), "decoder", make_decoder(&options, lists.unknown), "model",
                          make_model(&lists, &options));
     free(text);
-    json_decref(lists.ids);
-    json_decref(lists.scored);
-    json_decref(lists.added);
-    json_decref(lists.merges);
+    free_lists(&lists);
+    return root;
+}
+
+/* ---- Llama 3's ranks --------------------------------------------------------------------------------------------- */
+
+struct ranked_lists {
+    struct piece_lists lists;
+    token_taker take;   /* add_piece, then add_merges */
+    char names[256][3]; /* the characters of the alphabet, by their bytes */
+};
+
+static int take_ranked(void *arg, const struct file_token *token, struct error *err)
+{
+    struct ranked_lists *ranked = arg;
+    struct file_token piece = *token;
+    char text[2 * RANKED_MOST + 1] = "";
+    size_t used = 0;
+
+    if (token->type != PIECE_CONTROL) {
+        for (size_t i = 0; i < token->bytes; i++)
+            used = (size_t)(stpcpy(text + used, ranked->names[(uint8_t)token->text[i]]) - text);
+        piece = (struct file_token){text, used, token->id, PIECE_NORMAL, (float)-token->id};
+    }
+    return ranked->take(&ranked->lists, &piece, err);
+}
+
+json_t *hf_make_rank_json(const struct tokenizer_files *files, struct error *err)
+{
+    struct ranked_lists ranked = {.lists = {json_object(), json_array(), json_array(), json_array(), .unknown = NULL}};
+    struct piece_lists *lists = &ranked.lists;
+    json_t *root = NULL;
+    int16_t bytes[ALPHABET];
+
+    fill_byte_alphabet(bytes);
+    for (int code = 0; code < ALPHABET; code++)
+        if (bytes[code] >= 0)
+            utf8_write((uint32_t)code, ranked.names[bytes[code]]);
+    ranked.take = add_piece;
+    if (file_tokens_read(files, take_ranked, &ranked, err) == 0) {
+        ranked.take = add_merges;
+        if (file_tokens_read(files, take_ranked, &ranked, err) == 0)
+            root = json_pack("{s:s, s:O, s:{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}, s:o, s:{s:s, s:b, s:O, s:O}}",
+                             "version", "1.0", "added_tokens", lists->added, "pre_tokenizer", "type", "Sequence",
+                             "pretokenizers", "type", "Split", "pattern", "Regex", LLAMA3_PATTERN(LLAMA3_DIGITS),
+                             "behavior", "Isolated", "invert", 0, make_byte_level(), "decoder", make_byte_level(),
+                             "model", "type", "BPE", "ignore_merges", 1, "vocab", lists->ids, "merges", lists->merges);
+    }
+    free_lists(lists);
     return root;
 }
