@@ -26,8 +26,8 @@ struct conversion {
     struct parcel *parcels;         /* [2 * threads] on their way from the reader to the sets */
     atomic_bool failed;             /* `failure` is set */
     struct error failure;
-    uint64_t in_document; /* tokens of the current document */
-    char end[4];          /* the token that ends a document, if there is one */
+    uint64_t in_document;  /* tokens of the current document */
+    char begin[4], end[4]; /* the tokens around a document, if there are any */
 };
 
 /* ---- what was encoded, in order ---------------------------------------------------------------------------------- */
@@ -74,9 +74,15 @@ static int take_parcel(struct conversion *c, const struct parcel *parcel, struct
             return -1;
     if (parcel->failed)
         return error_set(err, parcel->err.code, "%s", parcel->err.text);
+    if (parcel->lost > 0 && c->converted->lost == 0)
+        memcpy(c->converted->first_lost, parcel->first_lost, sizeof parcel->first_lost);
+    c->converted->lost += parcel->lost;
     for (size_t i = 0; i < parcel->run_count; i++) {
         const struct token_run *run = &parcel->runs[i];
 
+        if (c->convert->begin && c->in_document == 0 && run->count > 0 &&
+            indexed_writer_append(c->sets[0], c->begin, 1, err) < 0)
+            return -1;
         if (indexed_writer_append(c->sets[0], tokens, run->count, err) < 0)
             return -1;
         tokens += run->count * width;
@@ -275,13 +281,42 @@ static int commit_sets(struct conversion *c, struct error *err)
 
 /* ---- the conversion ---------------------------------------------------------------------------------------------- */
 
+/* The tokens around a document. */
+static int find_ends(struct conversion *c, const char *path, struct error *err)
+{
+    const char *name = c->convert->begin;
+    int32_t end = tokenizer_special(c->tokenizer, SPECIAL_END), begin = tokenizer_begin(c->tokenizer);
+    char line[PATH_MAX + 300];
+    const char *token;
+    size_t bytes;
+
+    if (c->convert->append_end && end < 0)
+        return error_set(err, CODE_CONFIG,
+                         "%s has no token that ends a document: name eos_token in its special_tokens_map.json", path);
+    if (!name && begin >= 0 && !c->convert->sentences && text_notice) { /* a BERT's sampler puts it there */
+        token = tokenizer_token(c->tokenizer, begin, &bytes);
+        snprintf(line, sizeof line,
+                 "%s begins each text with %.*s by its template, which is left out; --bos template puts it there", path,
+                 (int)(bytes < 100 ? bytes : 100), token);
+        text_notice(line);
+    }
+    if (name && strcmp(name, CONVERT_TEMPLATE) != 0)
+        begin = tokenizer_find(c->tokenizer, name);
+    if (name && begin < 0)
+        return strcmp(name, CONVERT_TEMPLATE) == 0
+                   ? error_set(err, CODE_CONFIG, "%s has no template that begins a text: give --bos the token", path)
+                   : error_set(err, CODE_CONFIG, "--bos %s: %s has no such token", name, path);
+    indexed_pack(c->encoding.type, &begin, 1, c->begin);
+    indexed_pack(c->encoding.type, &end, 1, c->end);
+    return 0;
+}
+
 static int open_tokenizer(struct conversion *c, struct error *err)
 {
     const struct convert *convert = c->convert;
     const char *path = convert->tokenizer    ? convert->tokenizer
                        : convert->append_end ? "bytes" /* 257 tokens do not fit into uint8 */
                                              : NULL;
-    int32_t end;
 
     c->encoding = (struct encoding){.key = convert->key, .sentences = convert->sentences, .type = INDEXED_U8};
     if (!path)
@@ -291,15 +326,10 @@ static int open_tokenizer(struct conversion *c, struct error *err)
         return -1;
     if (tokenizer_note(c->tokenizer) && text_notice)
         text_notice(tokenizer_note(c->tokenizer));
-    end = tokenizer_special(c->tokenizer, SPECIAL_END);
-    if (convert->append_end && end < 0)
-        return error_set(err, CODE_CONFIG,
-                         "%s has no token that ends a document: name eos_token in its special_tokens_map.json", path);
     c->encoding.tokenizer = c->tokenizer;
     c->encoding.utf8 = strcmp(path, "bytes") != 0;
     c->encoding.type = tokenizer_size(c->tokenizer) <= 1 << 16 ? INDEXED_U16 : INDEXED_I32;
-    indexed_pack(c->encoding.type, &end, 1, c->end);
-    return 0;
+    return find_ends(c, path, err);
 }
 
 int convert_texts(const struct convert *convert, struct converted *converted, struct error *err)

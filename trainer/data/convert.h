@@ -1,8 +1,8 @@
 /*
  * convert.h - converts texts to data sets, for muster-data.
  *
- * text_reader.h defines texts and documents. A document's tokens are those of the tokenizer, without special tokens
- * around them; a special token in the text, "<|endoftext|>", is encoded as text. With sentences, each sentence is a
+ * text_reader.h defines texts and documents. A document's tokens are those of the tokenizer, without other special tokens
+ * around them than `begin` and `append_end` ask for; a special token in the text, "<|endoftext|>", is encoded as text. With sentences, each sentence is a
  * sequence and is encoded by itself. Documents without a token are left out.
  *
  * Each data set has a copy of the tokenizer (indexed.h). The index is the last file to appear. A failure removes all
@@ -16,12 +16,14 @@
 
 #define CONVERT_SETS         3
 #define CONVERT_WORKERS_MOST 1024
+#define CONVERT_TEMPLATE     "template"
 
 struct convert {
     struct text_inputs texts;
     const char *tokenizer; /* as tokenizer_open takes it; NULL: each byte is a token (uint8; with append_end uint16) */
     const char *key;       /* of JSON lines */
     bool sentences;        /* each sentence is a sequence; otherwise each document is */
+    const char *begin;     /* a token before each document; CONVERT_TEMPLATE: tokenizer_begin's. NULL: none */
     bool append_end;       /* the tokenizer's end-of-document token after each document */
     long workers;          /* threads that encode: 1 to CONVERT_WORKERS_MOST. The data set does not depend on it */
     long skip_bad;         /* leave out up to that many bad places (parcel.h) */
@@ -47,6 +49,8 @@ struct converted {
     int count;                      /* of sets */
     uint64_t documents, empty, bad; /* empty ones, and bad places, which were left out */
     char first_empty[300], first_bad[600];
+    uint64_t lost; /* bytes that have no token (encoder_take_loss) */
+    char first_lost[300];
 };
 
 /* Whether there are weights of a split. */

@@ -16,6 +16,9 @@ static void print_converted(const struct convert *convert, const struct converte
     if (converted->bad)
         printf("skipped %" PRIu64 " bad place%s, the first: %s\n", converted->bad, data_plural(converted->bad),
                converted->first_bad);
+    if (converted->lost)
+        printf("%" PRIu64 " byte%s of the texts %s no token in the vocabulary, the first: %s\n", converted->lost,
+               data_plural(converted->lost), converted->lost == 1 ? "has" : "have", converted->first_lost);
     if (converted->empty)
         printf("left out %" PRIu64 " of %" PRIu64 " documents, which %s empty: %s%s\n", converted->empty,
                converted->documents, converted->empty == 1 ? "is" : "are", converted->first_empty,
@@ -122,6 +125,7 @@ int data_convert(int argc, char **argv)
         {"tokenizer", OPTION_TEXT, .to = &convert.tokenizer},
         {"files-from", OPTION_TEXT, .to = &list},
         {"key", OPTION_TEXT, .to = &convert.key},
+        {"bos", OPTION_TEXT, .to = &convert.begin},
         {"append-eod", OPTION_FLAG, .to = &convert.append_end},
         {"split", OPTION_TAKE, .to = &convert, .take = take_split},
         {"sentences", OPTION_FLAG, .to = &convert.sentences},
@@ -141,6 +145,8 @@ int data_convert(int argc, char **argv)
     code = check_sets(&convert);
     if (code)
         return code;
+    if (convert.begin && !convert.tokenizer)
+        return option_fail("--bos was given without --tokenizer");
     if (convert.key && convert.texts.raw)
         return option_fail("--key and --raw were both given");
     convert.texts.json_input = convert.key;

@@ -24,6 +24,7 @@ const char data_usage[] =
     "  --files-from FILE   read the names of more texts from FILE, one a line; \"-\" is standard input\n"
     "  --key KEY           the key of the text in JSON lines (text); all but *.txt are JSON lines then\n"
     "  --raw               each text is one document, also JSON lines\n"
+    "  --bos TOKEN         begin each document with this token; \"template\": with that of the tokenizer's template\n"
     "  --append-eod        end each document with the tokenizer's end-of-document token\n"
     "  --split A,B,C       write PREFIX_train, PREFIX_valid, PREFIX_test: documents in order, in these proportions\n"
     "  --valid-out PREFIX  write the last part of the tokens there, for validation\n"

@@ -72,6 +72,7 @@ void parcel_clear(struct parcel *parcel)
 {
     parcel->text.count = parcel->piece_count = 0;
     parcel->token_count = parcel->run_count = parcel->bad_count = 0;
+    parcel->lost = 0;
     parcel->failed = false;
 }
 
@@ -232,10 +233,30 @@ int parcel_text(struct parcel_worker *worker, struct parcel *parcel, size_t inde
     return 0;
 }
 
+/* ---- what has no token ------------------------------------------------------------------------------------------- */
+
+/* Counts what a run of the piece's text lost. It is at text[at, at + bytes), where its first character is looked for. */
+static void count_loss(struct parcel_worker *worker, struct parcel *parcel, const struct text_piece *piece,
+                       const char *text, size_t at, size_t bytes)
+{
+    const struct encode_loss loss = encoder_take_loss(worker->encoder);
+    const char *found = memmem(text + at, bytes, loss.first, (size_t)loss.length); /* normalization may change it */
+    uint64_t line = piece->place.line;
+
+    if (loss.bytes > 0 && parcel->lost == 0) {
+        if (!(piece->flags & PIECE_JSON))
+            line += text_lines(text, found ? (size_t)(found - text) : at);
+        snprintf(parcel->first_lost, sizeof parcel->first_lost, "%.250s:%" PRIu64 ", byte 0x%02x", piece->place.name,
+                 line, (uint8_t)loss.first[0]);
+    }
+    parcel->lost += loss.bytes;
+}
+
 /* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
+/* Of text[at, at + bytes), the text of the run's piece. */
 static int encode_run(struct parcel_worker *worker, struct parcel *parcel, const struct token_run *run,
-                      const char *text, size_t bytes, bool continues, struct error *err)
+                      const char *text, size_t at, size_t bytes, bool continues, struct error *err)
 {
     const struct encoding *encoding = worker->encoding;
     const size_t width = indexed_width(encoding->type);
@@ -243,10 +264,11 @@ static int encode_run(struct parcel_worker *worker, struct parcel *parcel, const
 
     if (encoding->tokenizer) {
         worker->ids.count = 0;
-        if (encoder_encode(worker->encoder, text, bytes, ENCODE_ORDINARY | (continues ? ENCODE_CONTINUES : 0),
+        if (encoder_encode(worker->encoder, text + at, bytes, ENCODE_ORDINARY | (continues ? ENCODE_CONTINUES : 0),
                            &worker->ids, err) < 0)
             return -1;
         count = worker->ids.count;
+        count_loss(worker, parcel, &parcel->pieces[run->piece], text, at, bytes);
     }
     if (error_reserve(&parcel->tokens, &parcel->token_room, parcel->token_count * width, count * width, 1, err) < 0 ||
         error_reserve(&parcel->runs, &parcel->run_room, parcel->run_count, 1, sizeof *run, err) < 0)
@@ -254,7 +276,7 @@ static int encode_run(struct parcel_worker *worker, struct parcel *parcel, const
     if (encoding->tokenizer)
         indexed_pack(encoding->type, worker->ids.ids, count, parcel->tokens + parcel->token_count * width);
     else if (count > 0)
-        memcpy(parcel->tokens + parcel->token_count, text, count);
+        memcpy(parcel->tokens + parcel->token_count, text + at, count);
     parcel->runs[parcel->run_count] = *run;
     parcel->runs[parcel->run_count++].count = count;
     parcel->token_count += count;
@@ -268,22 +290,22 @@ static int encode_piece(struct parcel_worker *worker, struct parcel *parcel, siz
     struct token_run run = {.piece = index};
     struct sentences state = piece->sentences;
     bool continues = piece->flags & PIECE_CONTINUES, ended;
+    size_t at = 0;
 
     do {
-        size_t here = bytes;
+        size_t here = bytes - at;
 
         ended = false;
         if (worker->encoding->sentences)
-            here = sentences_next(&state, text, bytes, &ended);
+            here = sentences_next(&state, text + at, bytes - at, &ended);
         run.end = ended                                ? RUN_ENDS_SEQUENCE
                   : piece->flags & PIECE_ENDS_DOCUMENT ? RUN_ENDS_DOCUMENT
                   : piece->flags & PIECE_ENDS_SEQUENCE ? RUN_ENDS_SEQUENCE
                                                        : RUN_GOES_ON;
-        if (encode_run(worker, parcel, &run, text, here, continues, err) < 0)
+        if (encode_run(worker, parcel, &run, text, at, here, continues, err) < 0)
             return -1;
         continues = false;
-        text += here;
-        bytes -= here;
+        at += here;
     } while (ended);
     return 0;
 }

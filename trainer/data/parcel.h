@@ -86,7 +86,9 @@ struct parcel {
     size_t run_count, run_room;
     struct bad_place *bad;
     size_t bad_count, bad_room;
-    struct error err; /* if it failed */
+    uint64_t lost;        /* bytes without a token */
+    char first_lost[300]; /* "web.txt:7, byte 0x04" */
+    struct error err;     /* if it failed */
     bool failed;
 };
 
