@@ -102,6 +102,72 @@ static void a_sentencepiece_model_beside_an_unknown_vocabulary_is_taken(void **s
         "the first '<pad>' (300)\nadded: 2 tokens, 1 document; wrote added.bin and added.idx\n");
 }
 
+/* A vocabulary of a, b, a blank, a line feed, <s> and </s>, with this post-processor. */
+static void write_small(const char *post)
+{
+    char text[800];
+
+    snprintf(text, sizeof text,
+             "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"post_processor\": %s, "
+             "\"added_tokens\": [{\"id\": 4, \"content\": \"<s>\", \"special\": true}, {\"id\": 5, \"content\": "
+             "\"</s>\", \"special\": true}], \"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"a\": 0, "
+             "\"b\": 1, \"\xc4\xa0\": 2, \"\xc4\x8a\": 3}}}",
+             post);
+    write_text("tok/tokenizer.json", text);
+}
+
+#define LOST  "1 byte of the texts has no token in the vocabulary, the first: a.jsonl:3, byte 0x78\n"
+#define EMPTY "left out 1 of 3 documents, which is empty: a.jsonl:2\n"
+
+static void documents_begin_with_a_token_on_request(void **state)
+{
+    assert_int_equal(system("mkdir tok"), 0);
+    write_small(
+        "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {}}]}");
+    write_text("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"ba x\"}\n");
+    expect("a.jsonl --tokenizer tok --out without", 0,
+           "muster-data: tok begins each text with <s> by its template, which is left out; --bos template puts it "
+           "there\n" LOST EMPTY "without: 5 tokens, 2 documents; wrote without.bin and without.idx\n");
+    expect("a.jsonl --tokenizer tok --out set --bos template", 0,
+           LOST EMPTY "set: 7 tokens, 2 documents; wrote set.bin and set.idx\n");
+    expect("decode set", 0, "<s>ab<s>ba ");
+    expect("a.jsonl --tokenizer tok --out both --bos '</s>' --append-eod --workers 2", 0,
+           LOST EMPTY "both: 9 tokens, 2 documents; wrote both.bin and both.idx\n");
+    expect("decode both --documents 1", 0, "</s>ba </s>");
+    expect("a.jsonl --tokenizer tok --out other --bos '<x>'", 78, "muster-data: --bos <x>: tok has no such token\n");
+    write_small("null");
+    expect("a.jsonl --tokenizer tok --out other --bos template", 78,
+           "muster-data: tok has no template that begins a text: give --bos the token\n");
+    expect("a.jsonl --out other --bos template", 64,
+           "muster-data: --bos was given without --tokenizer; muster-data --help lists the options\n");
+    assert_int_equal(system("printf '<s>a' >special && ! ls other.* 2>/dev/null"), 0); /* a special token in a text is text */
+    expect("special --tokenizer tok --out special", 0,
+           "3 bytes of the texts have no token in the vocabulary, the first: special:1, byte 0x3c\n"
+           "special: 1 token, 1 document; wrote special.bin and special.idx\n");
+}
+
+static void the_first_byte_without_a_token_is_named(void **state)
+{
+    static const char *const workers[] = {"1", "3"};
+    char command[100];
+
+    assert_int_equal(system("mkdir tok; yes 'a b' | head -n 200000 >a; printf 'ab x\\303\\251\\nx' >>a; "
+                            "yes 'ax' | head -n 100000 >b"),
+                     0);
+    write_small("null");
+    for (int i = 0; i < 2; i++) {
+        snprintf(command, sizeof command, "a b --tokenizer tok --out set%d --workers %s", i, workers[i]);
+        assert_int_equal(run_shell("'%s' %s", program, command), 0);
+        assert_non_null(strstr(output,
+                               "100004 bytes of the texts have no token in the vocabulary, the first: a:200001, "
+                               "byte 0x78\n"));
+    }
+    same_set("set0", "set1");
+    assert_int_equal(run_shell("'%s' a --tokenizer tok --out sentences --sentences", program), 0);
+    assert_non_null(
+        strstr(output, "4 bytes of the texts have no token in the vocabulary, the first: a:200001, byte 0x78\n"));
+}
+
 #define NOTICE " is read as JSON lines, and so are other texts like it; --raw takes each text as one document\n"
 
 static void json_lines_are_found_by_their_contents(void **state)
@@ -163,6 +229,8 @@ int main(void)
         cmocka_unit_test_setup(values_that_are_not_needed_do_not_matter, clean),
         cmocka_unit_test_setup(a_known_vocabulary_beside_an_unknown_one_is_taken, clean),
         cmocka_unit_test_setup(a_sentencepiece_model_beside_an_unknown_vocabulary_is_taken, clean),
+        cmocka_unit_test_setup(documents_begin_with_a_token_on_request, clean),
+        cmocka_unit_test_setup(the_first_byte_without_a_token_is_named, clean),
         cmocka_unit_test_setup(json_lines_are_found_by_their_contents, clean),
         cmocka_unit_test_setup_teardown(a_long_first_line_is_json_and_other_braces_are_text, clean, clean),
     };
