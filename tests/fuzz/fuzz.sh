@@ -105,6 +105,7 @@ dictionary() {
     safetensors) printf '"%s"\n' '\"dtype\":' '\"F32\"' '\"BF16\"' '\"shape\":' '\"data_offsets\":' '__metadata__' '[0,0]' ;;
     topology) printf '"%s"\n' 'SwitchName=' 'BlockName=' ' Nodes=' ' Switches=' 'AggregatedBlock=' '\x01' '[1-4]' '(x3)' ;;
     tokenizer) printf '"%s"\n' '\"lstrip\":true' '\"normalized\":true' '\"type\":\"NFC\"' '\"Digits\"' '\"Split\"' '\"Regex\"' \
+        '\"Punctuation\"' '\"Metaspace\"' '\"prepend_scheme\":\"never\"' '\"byte_fallback\":false' \
         '\"ignore_merges\":true' '\"add_prefix_space\":true' '\xc4\xa0' '\xe2\x96\x81' '\x01' '[UNK]\x0a' '##' ;;
     json_text) printf '"%s"\n' '\"text\": ' '\"text\":\"' '\\u' '\\ud83d\\ude00' 'null' 'true' '[[[' ']]]' '1e5' '-0' '12345678901234567890' '1e999' '\\u0000' '\xef\xbb\xbf' 'Infinity' '\xc3\xa9' ;;
     indexed) printf '"%s"\n' 'MMIDIDX\x00\x00' '\x01\x00\x00\x00\x00\x00\x00\x00' ;;

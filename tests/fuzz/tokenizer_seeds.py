@@ -1,5 +1,6 @@
 """tokenizer_seeds.py DIR - small tokenizers for fuzz_tokenizer.c, which says what the first byte of each is."""
 
+import base64
 import json
 import os
 import struct
@@ -51,6 +52,25 @@ def model(kind):
     return out + field(2, field(3, kind) + b"\x98\x02\x01") + field(3, options)
 
 
+def characters(lacks=(), **changes):
+    """A tokenizer.json of Llama 2."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256) if byte not in lacks)]
+    pieces += ["\u2581", "t", "h", "e", "c", "a", "'", "th", "the", "\u2581the"]
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    return {
+        "added_tokens": [{"id": 2, "content": "</s>", "special": True, "normalized": False}],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, replace]},
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}]},
+        "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+                  "vocab": {piece: i for i, piece in enumerate(pieces)}, "merges": ["t h", "th e", "\u2581 the"]},
+        **changes,
+    }
+
+
+def metaspace(**options):
+    return {"type": "Metaspace", "replacement": "\u2581", **options}
+
+
 def main():
     seeds = {
         "j-gpt2": json.dumps(byte_level(GPT2)).encode() + TEXT,
@@ -62,6 +82,15 @@ def main():
         "v": json.dumps(vocab()).encode() + TEXT,
         "m": b"#version: 0.2\nt h\nth e\n" + TEXT,
         "w": "\n".join(WORDS).encode() + TEXT,
+        "j-prepend": json.dumps(characters(), ensure_ascii=False).encode() + TEXT,
+        "j-lacks": json.dumps(characters((0xC3, 0x0A)), ensure_ascii=False).encode() + TEXT,
+        "j-first": json.dumps(characters(
+            normalizer=None, pre_tokenizer=metaspace(prepend_scheme="first", split=False)), ensure_ascii=False).encode() + TEXT,
+        "j-always": json.dumps(characters(normalizer=None, pre_tokenizer=metaspace()), ensure_ascii=False).encode() + TEXT,
+        "j-digits": json.dumps(byte_level({"type": "Sequence", "pretokenizers": [
+            {"type": "Digits", "individual_digits": True}, {"type": "Punctuation", "behavior": "Contiguous"}, GPT2]},
+            {"type": "Sequence", "normalizers": []})).encode() + TEXT,
+        "r": b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256)),
         "s-unigram": model(1),
         "s-bpe": model(2),
     }
