@@ -167,3 +167,17 @@ struct tokenizer *tokenizer_open(const char *path, struct error *err)
         error_set(err, why.code, "%s", why.text);
     return tokenizer;
 }
+
+bool tokenizer_matches(const struct tokenizer *tokenizer, const char *path)
+{
+    struct tokenizer_files files;
+    bool same = false;
+
+    for (int i = 0; !same && tokenizer_find_files(path, i, &files, NULL) == 0; i++) {
+        struct tokenizer *other = open_layout(&files, path, NULL);
+
+        same = other && other->fingerprint == tokenizer->fingerprint;
+        tokenizer_close(other);
+    }
+    return same;
+}

@@ -89,6 +89,10 @@ int32_t tokenizer_size(const struct tokenizer *tokenizer);
  */
 uint32_t tokenizer_fingerprint(const struct tokenizer *tokenizer);
 
+/* Whether a vocabulary at `path` has this fingerprint: of a directory, any of its vocabularies. An export of a
+ * SentencePiece model has a tokenizer.json beside it. */
+bool tokenizer_matches(const struct tokenizer *tokenizer, const char *path);
+
 /*
  * The bytes of a token as they appear in text; NULL if the id has no token. Not zero-terminated. WordPiece: as in
  * vocab.txt, with "##". SentencePiece: with blanks for U+2581.

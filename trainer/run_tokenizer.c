@@ -53,7 +53,7 @@ static int compare_with(const char *path, const struct tokenizer *tokenizer, con
 
     if (!there)
         return -1;
-    if (tokenizer_fingerprint(there) != tokenizer_fingerprint(tokenizer))
+    if (!tokenizer_matches(tokenizer, other) && !tokenizer_matches(there, path))
         result =
             error_set(err, CODE_CONFIG, "%.300s (%s, %d tokens) is another tokenizer than %.300s (%s, %d tokens): %s",
                       other, tokenizer_kind(there), tokenizer_size(there), path, tokenizer_kind(tokenizer),

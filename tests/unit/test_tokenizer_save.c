@@ -199,6 +199,28 @@ static void a_pair_beside_an_unknown_vocabulary_is_taken(void **state)
     expect_files("other", "tokenizer.json");
 }
 
+/* As an export has a tokenizer.json beside a SentencePiece model. */
+static void any_vocabulary_of_a_directory_matches(void **state)
+{
+    struct tokenizer *pair, *json;
+
+    assert_int_equal(mkdir("hf", 0777), 0);
+    write_pair("hf/vocab.json", "hf/merges.txt");
+    pair = tokenizer_open("hf", &err);
+    write_text("hf/tokenizer.json", "{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
+                                    "\"vocab\": {\"\\u0120\": 0}, \"merges\": []}}");
+    json = tokenizer_open("hf", &err);
+    assert_int_equal(tokenizer_size(json), 1);
+    assert_true(tokenizer_matches(pair, "hf"));
+    assert_true(tokenizer_matches(json, "hf"));
+    assert_true(tokenizer_matches(pair, "hf/merges.txt"));
+    assert_false(tokenizer_matches(json, "hf/merges.txt"));
+    assert_false(tokenizer_matches(json, "bytes"));
+    assert_false(tokenizer_matches(json, "nowhere"));
+    tokenizer_close(json);
+    tokenizer_close(pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +228,7 @@ int main(void)
         cmocka_unit_test_setup(another_tokenizer_is_not_replaced, clean),
         cmocka_unit_test_setup(all_files_that_belong_to_it_are_copied, clean),
         cmocka_unit_test_setup(a_pair_beside_an_unknown_vocabulary_is_taken, clean),
+        cmocka_unit_test_setup(any_vocabulary_of_a_directory_matches, clean),
         cmocka_unit_test_setup_teardown(other_files_are_kept, clean, clean),
     };
 
