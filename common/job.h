@@ -108,7 +108,8 @@ struct job {
 
     struct {
         char dir[JOB_PATH_SIZE];   /* "" writes none */
-        char load[JOB_PATH_SIZE];  /* to start from if dir has no checkpoint; "" is initial weights */
+        char load[JOB_PATH_SIZE];  /* to start from if dir has no checkpoint; "" is none */
+        char init[JOB_PATH_SIZE];  /* the same, with its weights alone; load and init "" are initial weights */
         long every;                /* steps between saves; 0 saves at the end and when stopped only */
         int keep;                  /* newest checkpoints kept; 0 keeps all */
         long keep_every;           /* the first at or after each multiple of it is kept for good; 0 is none */
@@ -163,7 +164,7 @@ int job_override(struct job *job, const char *name, const char *sets, struct err
 
 /*
  * Replaces the patterns of sbatch --output in the paths that differ between the runs of a sweep: checkpoint.dir,
- * checkpoint.load, report.metrics and report.kill_file. %j is SLURM_JOB_ID, %A SLURM_ARRAY_JOB_ID,
+ * checkpoint.load and init, report.metrics and report.kill_file. %j is SLURM_JOB_ID, %A SLURM_ARRAY_JOB_ID,
  * %a SLURM_ARRAY_TASK_ID, %x SLURM_JOB_NAME, %% a percent sign; in %4a the 4 is the least number of digits. job->text
  * keeps the patterns. CODE_CONFIG if a variable is not set or has a slash, or if a path becomes too long.
  */

@@ -264,6 +264,11 @@ static int check_files(const struct job_reader *r)
             r, origin_of(r, "report.eval_every"),
             "report.eval_every = %ld, but there is no data.valid; give its prefix, or eval_every = 0",
             job->report.eval_every);
+    if (job->checkpoint.load[0] && job->checkpoint.init[0])
+        return job_reader_fail(
+            r, origin_of(r, "checkpoint.init"),
+            "checkpoint.load and checkpoint.init are both given; load goes on with a run, init takes "
+            "its weights alone: remove one");
     if (job->checkpoint.every > 0 && !job->checkpoint.dir[0])
         return job_reader_fail(r, origin_of(r, "checkpoint.every"),
                                "checkpoint.every = %ld, but there is no checkpoint.dir; give a directory, or every = 0",

@@ -170,6 +170,8 @@ const struct job_key job_keys[] = {
            "directory of checkpoints, on a file system that all nodes share; \"\" writes none")},
     {FILES(checkpoint.load, STRING, JOB_FILES_PATTERNS, "\"\"",
            "directory of checkpoints to start from while checkpoint.dir has none; \"\" starts from initial weights")},
+    {FILES(checkpoint.init, STRING, JOB_FILES_PATTERNS, "\"\"",
+           "checkpoint, directory of them or Hugging Face folder whose weights alone to start from")},
     {NUMERIC(checkpoint.every, LONG, "0", 0, MANY_STEPS,
              "steps between saves; 0 saves at the end and when stopped only")},
     {NUMERIC(checkpoint.keep, INT, "2", 0, MANY, "newest checkpoints kept; 0 keeps all")},

@@ -128,7 +128,7 @@ static void configure_parts(struct rank_config *config)
         .many_micro_batches = config->most_micro_batches > 1,
         .tied = !job->model.untied && mesh->pp > 1 && (first || last),
         .discrete = !config->device.is_host,
-        .mirror = job->checkpoint.dir[0] || job->checkpoint.load[0],
+        .mirror = job->checkpoint.dir[0] || job->checkpoint.load[0] || job->checkpoint.init[0],
     };
     config->tp_scratch =
         tp_scratch_bytes(mesh->tp, job->precision.compute, job->batch.micro_batch * job->model.seq_length,

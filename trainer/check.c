@@ -52,12 +52,13 @@ static int look_at_data(struct run *run, struct error *err)
 
 static int look_at_checkpoint(struct run *run, struct error *err)
 {
-    const char *load = run->job->checkpoint.load;
+    const char *const paths[] = {run->job->checkpoint.load, run->job->checkpoint.init};
     struct engine *e = run->engine;
     struct error ignored;
 
-    if (load[0] && access(load, F_OK) < 0)
-        return error_errno(err, CODE_IO, "checkpoint.load: %s", load);
+    for (int i = 0; i < 2; i++)
+        if (paths[i][0] && access(paths[i], F_OK) < 0)
+            return error_errno(err, CODE_IO, "checkpoint.%s: %s", i ? "init" : "load", paths[i]);
     if (engine_open_sets(e, &ignored) < 0)
         e->train = e->valid = NULL;
     e->units = units_create_whole(&run->job->model, err);
@@ -133,11 +134,12 @@ int check_job_files(const struct job *job, struct error *err)
     } looks[] = {
         {"report.kill_file", look_at_kill_file},
         {"data.train and data.valid", look_at_data},
-        {"checkpoint.dir and checkpoint.load", look_at_checkpoint},
+        {"checkpoint.dir, load and init", look_at_checkpoint},
         {"checkpoint.dir and report.metrics", look_at_paths},
     };
     struct job here = *job;
-    char *paths[] = {here.checkpoint.dir, here.checkpoint.load, here.report.metrics, here.report.kill_file};
+    char *paths[] = {here.checkpoint.dir, here.checkpoint.load, here.checkpoint.init, here.report.metrics,
+                     here.report.kill_file};
 
     if (job_expand_paths(&here, err) < 0)
         fprintf(stderr, "muster-train: warning: not looked at, outside of that job: %s\n", err->text);

@@ -153,20 +153,27 @@ int pipeline_run(struct pipeline *pipeline, const struct micro_batch *micro_batc
  * Loads the newest checkpoint in `dir` that is whole, whatever mesh wrote it. Rank 0 reads the manifest. A rank opens
  * only shards whose bytes it needs. A block that several ranks of a node need is read by one of them, into memory of
  * the node of at most 512 MiB, which is freed before this returns. Newer checkpoints that are damaged
- * are skipped: rank 0 calls skipped with one line for each. `ours`: the run saves in this directory too. If so, and an
- * older checkpoint was loaded, the skipped ones are renamed to step-N.broken, so that their steps can be saved again.
+ * are skipped: rank 0 calls skipped with one line for each.
+ *
+ *   RESTORE_OWN      the run saves in this directory too: if an older checkpoint was loaded, the skipped ones are renamed
+ *                    to step-N.broken, so that their steps can be saved again
+ *   RESTORE_OTHER    another run's; dir may be a single checkpoint, .../step-N
+ *   RESTORE_WEIGHTS  the same, or a Hugging Face folder (hf.h): the weights alone. engine->step is the checkpoint's, or
+ *                    0; everything else is as after engine_initialize. Its model must be the job's in every key;
+ *                    model.seq_length may differ where positions are not learned.
  *
  * Returns 1 when a checkpoint was loaded and 0 when there is none. -1 with
  *   CODE_DATA    all checkpoints are damaged;
  *   CODE_IO      one could not be read for another reason, or seems damaged while the file system fails (ckpt_probe);
- *   CODE_CONFIG  one is of another model, of an unknown format, or (if ours) of another seed, or of data that has
+ *   CODE_CONFIG  one is of another model, of an unknown format, or (RESTORE_OWN) of another seed, or of data that has
  *                changed (engine->changed, data.changed).
- * After CODE_IO and CODE_CONFIG no older checkpoint was tried. If not ours, dir may be a single checkpoint, .../step-N.
+ * After CODE_IO and CODE_CONFIG no older checkpoint was tried.
  *
  * An engine without `zero` (--check) has only job, world, units and perhaps data sets: reads the manifests and the
  * progress alone, changes nothing on the disk and does not try again.
  */
-int engine_restore(struct engine *engine, const char *dir, bool ours, void (*skipped)(const char *why),
+enum restore_from { RESTORE_OWN, RESTORE_OTHER, RESTORE_WEIGHTS };
+int engine_restore(struct engine *engine, const char *dir, enum restore_from from, void (*skipped)(const char *why),
                    struct error *err);
 
 #endif

@@ -18,14 +18,16 @@ static void report_skipped(const char *why)
 static int restore_newest(struct run *run, const char **dir, struct error *err)
 {
     const struct job *job = run->job;
+    bool weights = !job->checkpoint.dir[0] && !job->checkpoint.load[0];
     int restored;
 
-    *dir = job->checkpoint.dir[0] ? job->checkpoint.dir : job->checkpoint.load;
+    *dir = job->checkpoint.dir[0] ? job->checkpoint.dir : weights ? job->checkpoint.init : job->checkpoint.load;
     if (!**dir)
-        return error_set(err, CODE_CONFIG, "--evaluate needs a checkpoint: set checkpoint.dir or checkpoint.load");
+        return error_set(err, CODE_CONFIG,
+                         "--evaluate needs a checkpoint: give --checkpoint, or set checkpoint.dir, load or init");
     if (run_tokenizer_start(run, *dir, false, err) < 0)
         return -1;
-    restored = engine_restore(run->engine, *dir, false, report_skipped, err);
+    restored = engine_restore(run->engine, *dir, weights ? RESTORE_WEIGHTS : RESTORE_OTHER, report_skipped, err);
     if (restored == 0)
         return error_set(err, CODE_DATA, "%s: there is no checkpoint to evaluate", *dir);
     return restored < 0 ? -1 : 0;

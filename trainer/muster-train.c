@@ -17,7 +17,7 @@
 static const char usage[] =
     "usage: muster-train JOB.cfg [--set path=value]...\n"
     "       muster-train --check JOB.cfg [--set path=value]...\n"
-    "       muster-train --evaluate [--batches N] JOB.cfg [--set path=value]...\n"
+    "       muster-train --evaluate [--batches N] [--checkpoint PATH] JOB.cfg [--set path=value]...\n"
     "       muster-train --plan RANKS JOB.cfg [--set path=value]... [--json]\n"
     "       muster-train --keys | --mpi | --version | --help\n"
     "\n"
@@ -27,6 +27,7 @@ static const char usage[] =
     "  --check           only check the job file, and the data, checkpoints and paths that this node sees\n"
     "  --evaluate        print the loss of data.valid for the newest checkpoint\n"
     "  --batches N       of --evaluate: only the first N global batches\n"
+    "  --checkpoint PATH of --evaluate: this checkpoint or Hugging Face folder\n"
     "  --plan RANKS      only show the mesh and the memory that so many ranks would have\n"
     "  --keys            list every key with its type and default\n"
     "  --mpi             print the type for srun --mpi that suits the MPI library\n"
@@ -34,8 +35,9 @@ static const char usage[] =
 
 struct train_options {
     bool check, evaluate, json, keys, mpi;
-    long plan;    /* ranks; 0: train */
-    long batches; /* of --evaluate; 0: all */
+    long plan;              /* ranks; 0: train */
+    long batches;           /* of --evaluate; 0: all */
+    const char *checkpoint; /* the same; NULL: the job file's */
     const char *job_path;
     char **set;
     int nset;
@@ -64,6 +66,7 @@ static int parse_options(struct train_options *o, int argc, char **argv)
         {"evaluate", OPTION_FLAG, .to = &o->evaluate},
         {"json", OPTION_FLAG, .to = &o->json},
         {"batches", OPTION_WHOLE, .to = &o->batches, .least = 1, .most = 1000000000},
+        {"checkpoint", OPTION_TEXT, .to = &o->checkpoint},
         {"keys", OPTION_FLAG, .to = &o->keys},
         {"mpi", OPTION_FLAG, .to = &o->mpi},
         {"plan", OPTION_WHOLE, .to = &o->plan, .least = 1, .most = 1000000},
@@ -81,6 +84,8 @@ static int parse_options(struct train_options *o, int argc, char **argv)
         return CODE_OK;
     if (o->batches && !o->evaluate)
         return option_fail("--batches is for --evaluate; batch.steps limits a training");
+    if (o->checkpoint && !o->evaluate)
+        return option_fail("--checkpoint is for --evaluate; a training starts from checkpoint.init");
     if (optind >= argc)
         return option_fail("no job file was given");
     if (optind + 1 < argc)
@@ -120,6 +125,17 @@ static void warn_of_launch(void)
                 name, getenv(name), comm_launch_type());
 }
 
+/* --checkpoint PATH replaces what the job file names. */
+static int name_checkpoint(struct job *job, const char *path, struct error *err)
+{
+    if (strlen(path) >= sizeof job->checkpoint.init)
+        return error_set(err, CODE_USAGE, "--checkpoint: the path is longer than %zu bytes",
+                         sizeof job->checkpoint.init - 1);
+    job->checkpoint.dir[0] = job->checkpoint.load[0] = '\0';
+    strcpy(job->checkpoint.init, path);
+    return 0;
+}
+
 /* The ranks connect first. So a rank that cannot read the job file can tell the others (comm_agree); otherwise they
  * would wait for it to connect. */
 static int run_training(const struct train_options *options)
@@ -140,6 +156,8 @@ static int run_training(const struct train_options *options)
         result = choose_mesh(&job, options->job_path, world, &err);
     if (result == 0) /* the last change of the job: its text keeps the patterns */
         result = comm_agree(world, job_expand_paths(&job, &err), &err);
+    if (result == 0 && options->checkpoint)
+        result = comm_agree(world, name_checkpoint(&job, options->checkpoint, &err), &err);
     if (result == 0)
         result = options->evaluate ? evaluate(&job, world, options->batches, &err) : train(&job, world, &err);
     else

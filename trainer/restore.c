@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "trainer/data/blend.h"
-#include "trainer/engine.h"
+#include "trainer/restore_impl.h"
 #include "trainer/watch/flight_record.h"
 
 enum { LOAD_RETRIES = 5 }; /* a second apart */
@@ -230,8 +230,8 @@ static struct ckpt *open_shared(struct engine *e, const char *path, bool *failed
     return ckpt;
 }
 
-/* Reads the state that this rank holds, together with the other ranks of its node. */
-static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *memory, struct error *err)
+/* Reads the state that this rank holds, or its first kinds alone, together with the other ranks of its node. */
+static int read_state(struct engine *e, struct ckpt *ckpt, size_t kinds, struct node_memory *memory, struct error *err)
 {
     const struct ckpt_node *node = memory_for(memory, ckpt, err);
     struct ckpt_piece *pieces;
@@ -244,8 +244,10 @@ static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *m
     if (comm_agree(e->world, zero_pieces(e->zero, ZERO_LOAD, &pieces, &addresses, &npieces, err), err) == 0) {
         zero_clear(e->zero);
         device_wait(e->dev);
+        for (size_t i = 0; i < npieces * kinds; i++)
+            addresses[i] = addresses[i / kinds * ZERO_KINDS + i % kinds];
         /* All in one call: the checkpoint then reads and verifies each of its blocks once. */
-        result = ckpt_read_together(ckpt, node, e->units->tensors, e->units->ntensors, zero_kinds, ZERO_KINDS, pieces,
+        result = ckpt_read_together(ckpt, node, e->units->tensors, e->units->ntensors, zero_kinds, kinds, pieces,
                                     npieces, addresses, err);
     }
     free(pieces);
@@ -253,13 +255,28 @@ static int read_state(struct engine *e, struct ckpt *ckpt, struct node_memory *m
     return result;
 }
 
+static void take_progress(struct engine *e, const struct ckpt_progress *state, bool weights)
+{
+    e->step = state->step;
+    e->loss_scale = loss_scale_init(e->job);
+    if (weights)
+        return;
+    e->consumed_samples = state->consumed_samples;
+    e->skipped_steps = state->skipped_steps;
+    e->skipped_in_a_row = state->skipped_in_a_row;
+    e->spike = (struct spike){.mean = state->loss_mean, .count = state->loss_count};
+    e->loss_scale = loss_scale_resume(
+        e->job, (struct loss_scale){state->loss_scale, state->loss_scale_good_steps, state->loss_scale_hysteresis});
+    e->loaded_seed = state->seed;
+}
+
 /*
  * CODE_CONFIG: do not try older checkpoints (this one is of another model, or in another release's format). CODE_DATA:
  * it cannot be used, and engine_restore tries an older one. Other codes: load_agreed tries again, then engine_restore
  * fails. All ranks fail if one does; *failed_here: this one.
  */
-static int load_one(struct engine *e, const char *dir, uint64_t step, struct node_memory *memory, bool *failed_here,
-                    struct error *err)
+static int load_one(struct engine *e, const char *dir, uint64_t step, bool weights, struct node_memory *memory,
+                    bool *failed_here, struct error *err)
 {
     char path[JOB_PATH_SIZE + 64];
     struct ckpt *ckpt;
@@ -268,29 +285,20 @@ static int load_one(struct engine *e, const char *dir, uint64_t step, struct nod
     ckpt_step_path(path, sizeof path, dir, step);
     ckpt = open_shared(e, path, failed_here, err);
     result = ckpt ? 0 : -1;
-    if (ckpt && (check_model(e, ckpt, err) < 0 || check_job(e, ckpt, err) < 0)) {
+    if (ckpt && (weights ? restore_check_weights(e, ckpt, err) < 0
+                         : (check_model(e, ckpt, err) < 0 || check_job(e, ckpt, err) < 0))) {
         *failed_here = true;
         result = -1;
     }
     /* No rank begins to read alone: the ranks of a node read together. */
     result = comm_agree(e->world, result, err);
     if (result == 0 && e->zero) {
-        result = read_state(e, ckpt, memory, err);
+        result = read_state(e, ckpt, weights ? 1 : ZERO_KINDS, memory, err);
         *failed_here = result < 0 && !memory->failed_elsewhere;
         result = comm_agree(e->world, result, err);
     }
-    if (result == 0) {
-        const struct ckpt_progress *state = ckpt_progress(ckpt);
-
-        e->step = state->step;
-        e->consumed_samples = state->consumed_samples;
-        e->skipped_steps = state->skipped_steps;
-        e->skipped_in_a_row = state->skipped_in_a_row;
-        e->spike = (struct spike){.mean = state->loss_mean, .count = state->loss_count};
-        e->loss_scale = loss_scale_resume(
-            e->job, (struct loss_scale){state->loss_scale, state->loss_scale_good_steps, state->loss_scale_hysteresis});
-        e->loaded_seed = state->seed;
-    }
+    if (result == 0)
+        take_progress(e, ckpt_progress(ckpt), weights);
     ckpt_close(ckpt);
     return result;
 }
@@ -327,11 +335,12 @@ static int shared_list(struct engine *e, const char *dir, bool ours, uint64_t **
  * All ranks must agree that a checkpoint is damaged. If only some could not read it, or the operating system reported
  * an error, a network filesystem may show a file late: tries again.
  */
-static int load_agreed(struct engine *e, const char *dir, uint64_t step, struct node_memory *memory, struct error *err)
+static int load_agreed(struct engine *e, const char *dir, uint64_t step, bool weights, struct node_memory *memory,
+                       struct error *err)
 {
     for (int tries = 0;; tries++) {
         bool failed_here;
-        int result = load_one(e, dir, step, memory, &failed_here, err);
+        int result = load_one(e, dir, step, weights, memory, &failed_here, err);
         double failed = failed_here;
 
         if (comm_sum_f64(e->world, &failed, 1, err) < 0)
@@ -403,15 +412,19 @@ static size_t keep_only(uint64_t *steps, size_t count, uint64_t step)
     return 0;
 }
 
-int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)(const char *why), struct error *err)
+int engine_restore(struct engine *e, const char *dir, enum restore_from from, void (*skipped)(const char *why),
+                   struct error *err)
 {
     char parent[JOB_PATH_SIZE];
     struct node_memory memory = {0};
     uint64_t *steps, step;
     size_t count, tried = 0;
-    bool one = !ours && ckpt_find_step_path(parent, sizeof parent, &step, dir);
-    int result = 0;
+    bool ours = from == RESTORE_OWN, one = !ours && ckpt_find_step_path(parent, sizeof parent, &step, dir);
+    bool folder = from == RESTORE_WEIGHTS && hf_is_model(dir);
+    int result = comm_broadcast(e->world, &folder, sizeof folder, 0, err);
 
+    if (result < 0 || folder)
+        return result < 0 ? -1 : restore_folder(e, dir, err);
     dir = one ? parent : dir;
     if (shared_list(e, dir, ours, &steps, &count, err) < 0)
         return -1;
@@ -424,7 +437,7 @@ int engine_restore(struct engine *e, const char *dir, bool ours, void (*skipped)
     }
     comm_label(memory.ranks, "node");
     for (; tried < count; tried++) {
-        result = load_agreed(e, dir, steps[tried], &memory, err);
+        result = load_agreed(e, dir, steps[tried], from == RESTORE_WEIGHTS, &memory, err);
         if (result == 0 || err->code != CODE_DATA || one || check_directory(e, dir, err) < 0)
             break;
         if (comm_rank(e->world) == 0)

@@ -69,8 +69,8 @@ struct run {
 int run_create_engine(struct run *run, struct error *err);
 int run_start(struct run *run, struct error *err);
 
-/* A part of run_start, which --check calls too: loads from checkpoint.dir, else from checkpoint.load, else, if that is
- * not set, sets initial weights; without engine->zero it only looks (engine_restore). */
+/* A part of run_start, which --check calls too: loads from checkpoint.dir, else from checkpoint.load or init, else, if
+ * neither is set, sets initial weights; without engine->zero it only looks (engine_restore). */
 int run_restore(struct run *run, struct error *err);
 
 /* Gathers `count` floats of each rank: malloc'ed, [world][count]. Collective. NULL with *err when out of memory, or a
@@ -140,8 +140,8 @@ int run_tokenizer_check(const struct run *run, struct error *err);
  */
 int run_tokenizer_eod(struct run *run, struct error *err);
 
-/* On rank 0, after a load from `dir`, checkpoint.load: logs a warning if the tokenizer there is not the data's. */
-void run_tokenizer_loaded(const struct run *run, const char *dir);
+/* On rank 0, after a load from `path`, the value of `key`: logs a warning if the tokenizer there is not the data's. */
+void run_tokenizer_loaded(const struct run *run, const char *key, const char *path);
 
 /*
  * ---- run_metrics.c ----

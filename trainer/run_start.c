@@ -333,48 +333,70 @@ static int fail_trained(const struct run *run, const char *load, struct error *e
                      run->job->batch.steps, load, step, step + 1);
 }
 
+/* What a run may start from: the first that has a checkpoint. */
+struct start {
+    const char *key, *path;
+    enum restore_from from;
+};
+
+/* other: checkpoint.load or init, if one is given. */
+static int log_resumed(struct run *run, const struct start *start, const struct start *other, struct error *err)
+{
+    const struct engine *e = run->engine;
+    bool done = e->step >= (uint64_t)run->job->batch.steps;
+
+    run_log(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", start->path, e->step,
+            e->consumed_samples);
+    run->resumed = start->from == RESTORE_OWN;
+    if (run->resumed && other)
+        run_log(run,
+                "%s = \"%s\" is not used, since checkpoint.dir has checkpoints: to start from it, name another "
+                "checkpoint.dir",
+                other->key, other->path);
+    if (e->changed.text[0])
+        run_log(run, "warning: %s", e->changed.text);
+    if (!run->resumed && done)
+        return fail_trained(run, start->path, err);
+    if (done)
+        run_log(run, "nothing is left to train: batch.steps = %ld, counted from the first start of the run",
+                run->job->batch.steps);
+    else if (run->resumed)
+        log_changed_job(run);
+    return 0;
+}
+
 int run_restore(struct run *run, struct error *err)
 {
-    const char *const dirs[] = {run->job->checkpoint.dir, run->job->checkpoint.load};
+    const struct start starts[] = {{"checkpoint.dir", run->job->checkpoint.dir, RESTORE_OWN},
+                                   {"checkpoint.load", run->job->checkpoint.load, RESTORE_OTHER},
+                                   {"checkpoint.init", run->job->checkpoint.init, RESTORE_WEIGHTS}};
+    const struct start *other = starts[1].path[0] ? &starts[1] : starts[2].path[0] ? &starts[2] : NULL;
     struct engine *e = run->engine;
 
     recorder_phase("loading a checkpoint");
-    for (int i = 0; i < 2; i++) {
-        int restored = dirs[i][0] ? engine_restore(e, dirs[i], i == 0, log_skipped_checkpoint, err) : 0;
+    for (const struct start *start = starts; start < starts + 3; start++) {
+        int restored = start->path[0] ? engine_restore(e, start->path, start->from, log_skipped_checkpoint, err) : 0;
 
         if (restored < 0)
             return -1;
         if (!restored)
             continue;
-        run_log(run, "resumed from %s at step %" PRIu64 " (%" PRIu64 " samples)", dirs[i], e->step,
-                e->consumed_samples);
-        run->resumed = dirs[i] == run->job->checkpoint.dir;
-        if (run->resumed && dirs[1][0])
-            run_log(
-                run,
-                "checkpoint.load = \"%s\" is not used, since checkpoint.dir has checkpoints: to start from it, name "
-                "another checkpoint.dir",
-                dirs[1]);
-        if (e->changed.text[0])
-            run_log(run, "warning: %s", e->changed.text);
-        if (!run->resumed && e->step >= (uint64_t)run->job->batch.steps)
-            return fail_trained(run, dirs[i], err);
-        if (e->step >= (uint64_t)run->job->batch.steps)
-            run_log(run, "nothing is left to train: batch.steps = %ld, counted from the first start of the run",
-                    run->job->batch.steps);
-        else if (run->resumed)
-            log_changed_job(run);
+        if (start->from == RESTORE_WEIGHTS) {
+            run_log(run, "starting from the weights of %s", start->path);
+            e->step = 0; /* its own */
+        } else if (log_resumed(run, start, other, err) < 0) {
+            return -1;
+        }
         if (!run->resumed)
-            run_tokenizer_loaded(run, dirs[i]);
+            run_tokenizer_loaded(run, start->key, start->path);
         return 0;
     }
-    /* A user who set checkpoint.load does not want to start from initial weights. */
-    if (dirs[1][0])
-        return error_set(
-            err, CODE_CONFIG,
-            "checkpoint.load = \"%s\", but there is no checkpoint in that directory: correct it, or remove the key "
-            "to start from initial weights",
-            dirs[1]);
+    /* A user who gave one of these does not want to start from initial weights. */
+    if (other)
+        return error_set(err, CODE_CONFIG,
+                         "%s = \"%s\", but there is no checkpoint in that directory: correct it, or remove the key "
+                         "to start from initial weights",
+                         other->key, other->path);
     if (e->zero && engine_initialize(e, err) < 0)
         return -1;
     run_log(run, "starting from initial weights, seed %" PRIu64, run->job->batch.seed);
@@ -389,10 +411,13 @@ static int check_next_batch(const struct run *run, struct error *err)
     return rank_config_check_batch(run->job, &run->engine->config.mesh, next, err);
 }
 
-/* A validation that the metrics lack was interrupted. Without metrics nothing shows that it was done. */
+/* A validation that the metrics lack was interrupted. Without metrics nothing shows that it was done. Weights of another
+ * run are validated before the first step: their loss is what the run has to improve. */
 static int find_validation(struct run *run, struct error *err)
 {
-    run->validation_due = run->resumed && run_validates_step(run) && !run_metrics_has_validation(run);
+    run->validation_due = run->engine->step == 0 && run->job->checkpoint.init[0]
+                              ? run->engine->valid != NULL
+                              : run->resumed && run_validates_step(run) && !run_metrics_has_validation(run);
     return comm_broadcast(run->world, &run->validation_due, sizeof run->validation_due, 0, err);
 }
 

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "common/job_data.h"
+#include "ckpt/models/hf.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_files.h"
 #include "trainer/data/indexed.h"
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
@@ -97,6 +99,20 @@ static int compare_sets(const struct run *run, const char *path, const struct to
     return 0;
 }
 
+/* Where a checkpoint or a Hugging Face folder has its tokenizer; false if it has none. */
+static bool find_theirs(const char *path, char theirs[PATH_MAX])
+{
+    struct tokenizer_files files;
+    struct error ignored;
+
+    if (!hf_is_model(path)) {
+        ckpt_tokenizer_path(theirs, PATH_MAX, path);
+        return access(theirs, F_OK) == 0;
+    }
+    snprintf(theirs, PATH_MAX, "%s", path);
+    return tokenizer_find_files(path, 0, &files, &ignored) == 0;
+}
+
 /* The tokenizer of the data or, if that names none, the one that is kept in `dir`. */
 static int take_tokenizer(const struct run *run, const char *dir, bool ours, struct error *err)
 {
@@ -106,11 +122,9 @@ static int take_tokenizer(const struct run *run, const char *dir, bool ours, str
     bool kept;
     int result = -1;
 
-    if (dir[0])
-        ckpt_tokenizer_path(copy, sizeof copy, dir);
-    kept = copy[0] && access(copy, F_OK) == 0;
+    kept = dir[0] && find_theirs(dir, copy);
     if (!find_tokenizer(run->job, path)) {
-        if (!kept)
+        if (!kept || hf_is_model(dir)) /* a folder's may be the same as "bytes", in another form */
             return 0;
         memcpy(path, copy, sizeof path);
     }
@@ -177,23 +191,21 @@ int run_tokenizer_eod(struct run *run, struct error *err)
     return 0;
 }
 
-void run_tokenizer_loaded(const struct run *run, const char *dir)
+void run_tokenizer_loaded(const struct run *run, const char *key, const char *dir)
 {
-    static const char advice[] = "the model of checkpoint.load has learned the ids of the former";
+    static const char advice[] = "the model has learned the ids of the former";
     struct tokenizer *tokenizer;
     char path[PATH_MAX], theirs[PATH_MAX];
     struct error err;
 
-    if (!run->leader)
-        return;
-    ckpt_tokenizer_path(theirs, sizeof theirs, dir);
-    if (access(theirs, F_OK) < 0)
+    if (!run->leader || !find_theirs(dir, theirs))
         return;
     if (!find_tokenizer(run->job, path)) {
-        run_log(run,
-                "warning: checkpoint.load has a tokenizer, %s, and the data has none: set data.tokenizer to it if the "
-                "data's ids are its own",
-                theirs);
+        run_log(
+            run,
+            "warning: %s has a tokenizer, %s, and the data has none: set data.tokenizer to it if the data's ids are "
+            "its own",
+            key, theirs);
         return;
     }
     tokenizer = tokenizer_open(path, &err);

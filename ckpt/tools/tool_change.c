@@ -173,7 +173,7 @@ static int finish_import(char **paths, const char *tokenizer, const char *folder
     ckpt_step_path(path, sizeof path, paths[1], 0);
     if (*tokenizer && tokenizer_save(tokenizer, folder, err) < 0)
         return error_prefix(err, "%s was imported, but its tokenizer was not", path);
-    fprintf(stderr, "%s: imported from %s. To train from it, set checkpoint.load = \"%s\" and:\n", path, paths[0],
+    fprintf(stderr, "%s: imported from %s. To train from it, set checkpoint.init = \"%s\" and:\n", path, paths[0],
             paths[1]);
     if (!*tokenizer)
         fprintf(stderr, "muster-ckpt: %s; imported without a tokenizer\n", none->text);

@@ -6,6 +6,7 @@
 
 #include "ckpt/format/manifest.h"
 #include "ckpt/format/pieces.h"
+#include "ckpt/models/hf.h"
 #include "ckpt/tools/tool.h"
 #include "common/option.h"
 #include "common/text.h"
@@ -133,11 +134,28 @@ static int show_json(const struct ckpt *ckpt, struct error *err)
     return tool_print_json(object, err);
 }
 
+/* What a job file says of a model of Hugging Face's, for checkpoint.init. */
+static int show_folder(const char *path, struct error *err)
+{
+    struct hf_model *model = hf_model_open(path, 0, err);
+    char text[JOB_MODEL_SIZE];
+
+    if (!model)
+        return -1;
+    job_model_text(text, hf_model_shape(model));
+    fputs(text, stdout);
+    hf_model_close(model);
+    return CODE_OK;
+}
+
 int tool_show(char **paths, const struct options *options, struct error *err)
 {
-    struct ckpt *ckpt = tool_open(paths[0], err);
+    struct ckpt *ckpt;
     int code = CODE_OK;
 
+    if (options->job && hf_is_model(paths[0]))
+        return show_folder(paths[0], err);
+    ckpt = tool_open(paths[0], err);
     if (!ckpt)
         return -1;
     if (options->json) {

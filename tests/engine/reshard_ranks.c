@@ -135,7 +135,7 @@ static void go_on(const struct pair *pair, const struct trial *trial, const char
 
     path_of(ckpt, pair, "");
     e = start(&job, trial, again);
-    if (engine_restore(e, ckpt, false, say_skipped, &err) < 0 || (again && engine_save(e, NULL, &err) < 0))
+    if (engine_restore(e, ckpt, RESTORE_OTHER, say_skipped, &err) < 0 || (again && engine_save(e, NULL, &err) < 0))
         trial_die(world, &err, pair->name);
     take_steps(e, AFTER, losses);
     engine_destroy(e);

@@ -211,7 +211,7 @@ losses() {
     diff -r --exclude={model.safetensors,config.json,generation_config.json} "$DIR/ckpt/tokenizer" "$DIR/hf"
     cp "$DIR/folder/tokenizer.json" "$DIR/hf"
     muster-ckpt import --format hf "$DIR/hf" "$DIR/back" >/dev/null
-    diff -r "$DIR/folder" "$DIR/back/tokenizer"
+    diff -r -x generation_config.json "$DIR/folder" "$DIR/back/tokenizer"
     muster-generate "$DIR/back" --prompt "1 2" --tokens 2 --seed 1 2>"$DIR/err"
     grep -q "^muster-generate: $DIR/back/tokenizer/vocab.txt is taken instead of " "$DIR/err"
 }

@@ -5,7 +5,7 @@
  *
  * TOKENS holds int32, seq_length a sample; for a BERT these are followed by seq_length types and a length. OUT gets vocab
  * numbers for each token; for a BERT then the logarithms of the two orders' probabilities. CHECKPOINTS is a directory of
- * checkpoints, whose newest is taken. One process.
+ * checkpoints, whose newest is taken, or a folder of Hugging Face's. One process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static int run(struct engine *e, char **paths)
     int32_t *numbers = calloc(count, sizeof *numbers), *targets = malloc(seq * sizeof *targets);
     float *logits = calloc((size_t)e->job->model.vocab, sizeof *logits);
     FILE *in = fopen(paths[1], "r"), *out = fopen(paths[2], "w");
-    int result = engine_restore(e, paths[0], false, skipped, &err);
+    int result = engine_restore(e, paths[0], RESTORE_WEIGHTS, skipped, &err);
 
     if (!numbers || !targets || !logits || !in || !out)
         return error_errno(&err, CODE_IO, "%s, %s", paths[1], paths[2]);
