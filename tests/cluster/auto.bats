@@ -45,25 +45,35 @@ meshes() {
     grep -o '^mesh "auto" on node.cfg: [^;]*' "$OUT"
 }
 
-@test "a job preempted to two nodes, where its mesh does not fit, goes on there with another" {
-    submit
+# preempted SET...: the job is preempted to two nodes and finishes there, with the losses of a run of one process that was
+# not stopped
+preempted() {
+    submit "$@"
     eventually 120 steps_done 12
     sbatch -p urgent -N2 -o /dev/null --wrap 'sleep 300' >/dev/null
     eventually 60 job_is 'Restarts=1'
     eventually 180 job_is 'JobState=COMPLETED'
-    meshes
-    [ "$(meshes | wc -l)" = 2 ]
-    [ "$(meshes | sed 's/dp [0-9]* //' | sort -u | wc -l)" = 2 ]
     grep -q '^resumed from ' "$OUT"
     [ "$(wc -l <metrics.jsonl)" = 40 ]
-    # The same losses as a run of one process that was not stopped.
-    muster-train job.cfg --set parallel.mesh=given --set checkpoint.dir= --set checkpoint.every=0 \
+    muster-train job.cfg "$@" --set parallel.mesh=given --set checkpoint.dir= --set checkpoint.every=0 \
         --set report.metrics=one.jsonl >/dev/null
     python3 - metrics.jsonl one.jsonl <<'PY'
 import json, sys
 a, b = ([json.loads(line)["loss"] for line in open(path)] for path in sys.argv[1:])
 assert len(a) == len(b) == 40 and max(abs(x - y) for x, y in zip(a, b)) < 1e-4 * a[0], (a, b)
 PY
+}
+
+@test "a job preempted to two nodes, where its mesh does not fit, goes on there with another" {
+    preempted
+    meshes
+    [ "$(meshes | wc -l)" = 2 ]
+    [ "$(meshes | sed 's/dp [0-9]* //' | sort -u | wc -l)" = 2 ]
+}
+
+@test "a Llama preempted to two nodes goes on there with the same losses" {
+    mib=400
+    preempted --set model.kind=llama --set model.kv_heads=2 --set model.untied=true --set model.qk_norm=true
 }
 
 # bats test_tags=quick
