@@ -148,7 +148,8 @@ int device_gpu_name(const struct device *dev, unsigned char name[], struct error
  * 0 means packed. Epilogues follow cuBLASLt, so that a GPU can fuse them:
  *   NONE       c = ab
  *   BIAS       c = ab + bias[n]
- *   BIAS_GELU  aux[m,n] = ab + bias, c = gelu(aux)           (aux is kept for the backward pass)
+ *   BIAS_GELU  aux[m,n] = ab + bias, c = gelu(aux)           (aux is kept for the backward pass; gelu_forward of it
+ *                                                             gives the bits of c)
  *   DGELU      c = ab * gelu'(aux)
  * gelu is the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
  *

@@ -293,6 +293,17 @@ static bool run_algorithm(struct device *dev, struct matmul_choice *choice, cons
     return choice->found && matmul_ok(dev, status, "cublasLtMatmul");
 }
 
+/* cuBLASLt would make gelu of the sum before it is rounded, and a recomputation has only aux. */
+static void matmul_then_gelu(struct device *dev, const struct matmul *op)
+{
+    struct matmul sum = *op;
+
+    sum.epilogue = EPILOGUE_BIAS;
+    sum.c = op->aux;
+    cuda_matmul(dev, &sum);
+    cuda_gelu_forward(dev, op->dtype, op->c, op->aux, (size_t)op->m * (size_t)op->n);
+}
+
 void cuda_matmul(struct device *dev, const struct matmul *given)
 {
     struct matmul op = matmul_with_strides(given);
@@ -303,6 +314,10 @@ void cuda_matmul(struct device *dev, const struct matmul *given)
 
     if (!device_ready(dev, op.dtype, "matmul") || !matmul_valid(dev, &op) || op.m == 0 || op.n == 0)
         return;
+    if (op.epilogue == EPILOGUE_BIAS_GELU && !op.c_fp32 && op.ldc == op.n) {
+        matmul_then_gelu(dev, &op);
+        return;
+    }
     do { /* after a refusal find_algorithm takes the plain product; if that is refused, it fails the device */
         choice = find_algorithm(dev, &op);
         workspace = choice ? cuda_workspace(dev, workspace_matmul(matmul_call_scratch(&choice->call))) : NULL;

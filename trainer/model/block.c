@@ -154,13 +154,13 @@ static struct attention attention_arguments(const struct block_pass *b)
 /* ---- forward, in pieces that recomputing shares ---- */
 
 /* A column-parallel layer: y [R, out] from this rank's rows of the norm's output x. */
-static void column_parallel_forward(const struct block_pass *b, enum model_part part, void *y, const void *x)
+static void column_parallel_forward(const struct block_pass *b, enum model_part part, void *y, const void *x, void *aux)
 {
     const struct context *c = b->w.c;
     int rows = all_rows(b);
 
     tp_start_all_gather(c->tp, x, b->s->full_a, rows, c->shape->hidden, b->w.unit->name);
-    linear_forward(&b->w, part, true, y, tp_all_gathered(c->tp, x, b->s->full_a), rows);
+    linear_forward(&b->w, part, true, y, tp_all_gathered(c->tp, x, b->s->full_a), aux, rows);
 }
 
 /* in W, summed over the group: returns this rank's rows of the sum. The bias is added with the residual. */
@@ -169,7 +169,7 @@ static const void *row_parallel_forward(const struct block_pass *b, enum model_p
     const struct context *c = b->w.c;
     int rows = all_rows(b), d = c->shape->hidden;
 
-    linear_forward(&b->w, part, false, b->s->part, in, rows);
+    linear_forward(&b->w, part, false, b->s->part, in, NULL, rows);
     tp_start_reduce_scatter(c->tp, b->s->local, b->s->part, rows, d, b->w.unit->name);
     return tp_reduce_scattered(c->tp, b->s->local, b->s->part);
 }
@@ -179,7 +179,7 @@ static void attention_forward(const struct block_pass *b)
     const struct context *c = b->w.c;
     struct attention attention = attention_arguments(b);
 
-    column_parallel_forward(b, PART_QKV, b->a->qkv, norm_output(b, b->a->y1));
+    column_parallel_forward(b, PART_QKV, b->a->qkv, norm_output(b, b->a->y1), NULL);
     if (model_changes_queries(c->shape)) {
         struct query_key queries = query_key_arguments(b, b->a->qkv);
 
@@ -240,8 +240,12 @@ static void forward_to_act(const struct block_pass *b)
     norm_forward(&b->w, PART_LN_1, a->x, norm_output(b, a->y1), a->mean1, a->rstd1, local_rows(b));
     attention_forward(b);
     second_norm(b, row_parallel_forward(b, PART_ATTN_PROJ, a->att));
-    column_parallel_forward(b, PART_FC, a->pre, norm_output(b, a->y2));
-    activation_forward(b);
+    if (b->w.c->shape->activation == ACTIVATION_GELU) {
+        column_parallel_forward(b, PART_FC, activation_output(b), norm_output(b, a->y2), a->pre);
+    } else {
+        column_parallel_forward(b, PART_FC, a->pre, norm_output(b, a->y2), NULL);
+        activation_forward(b);
+    }
 }
 
 void block_forward(const struct block_pass *b, void *out)

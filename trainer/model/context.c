@@ -60,15 +60,22 @@ static struct matrix matrix_of(const struct weights *w, enum model_part part)
     return matrix;
 }
 
-void linear_forward(const struct weights *w, enum model_part part, bool bias, void *y, const void *x, int rows)
+void linear_forward(const struct weights *w, enum model_part part, bool bias, void *y, const void *x, void *aux,
+                    int rows)
 {
     struct matrix matrix = matrix_of(w, part);
     struct matmul product = context_product(w->c, rows, matrix.out, matrix.in, x, weights_at(w, part, WEIGHT), y);
 
     product.transpose_b = matrix.out_in;
     product.bias = bias ? weights_at(w, part, BIAS) : NULL;
-    product.epilogue = product.bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
-    w->c->k->matmul(w->c->dev, &product);
+    product.aux = aux;
+    product.epilogue = aux ? EPILOGUE_BIAS_GELU : product.bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
+    if (!aux || product.bias) {
+        w->c->k->matmul(w->c->dev, &product);
+        return;
+    }
+    linear_forward(w, part, false, aux, x, NULL, rows);
+    w->c->k->gelu_forward(w->c->dev, w->c->dtype, y, aux, (size_t)rows * (size_t)matrix.out);
 }
 
 void linear_backward_input(const struct weights *w, enum model_part part, void *dx, int ld, const void *dy, void *aux,

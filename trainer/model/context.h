@@ -63,9 +63,11 @@ struct matmul context_product(const struct context *c, int m, int n, int k, cons
  * Below, W [in, out] is the rank's boxes of the part's weights side by side, and bias its biases. In the model's layout
  * W may be stored [out, in].
  *
- * y[rows, out] = x[rows, in] W. With `bias` it is added, if there is one.
+ * y[rows, out] = x[rows, in] W. With `bias` it is added, if there is one. If aux is not NULL, aux = this sum, and
+ * y = gelu(aux).
  */
-void linear_forward(const struct weights *w, enum model_part part, bool bias, void *y, const void *x, int rows);
+void linear_forward(const struct weights *w, enum model_part part, bool bias, void *y, const void *x, void *aux,
+                    int rows);
 
 /* dx[rows, in] = dy[rows, out] W^T, times gelu'(aux) if aux is not NULL. Rows of dx are ld elements apart; 0: in. */
 void linear_backward_input(const struct weights *w, enum model_part part, void *dx, int ld, const void *dy, void *aux,

@@ -74,9 +74,9 @@ static double order_forward(struct model_head *h, int n, double scale)
 
     o->ce.rows = n;
     o->ce.scale = (float)scale;
-    linear_forward(&h->w, PART_POOLER, true, o->pooled, o->first, n);
+    linear_forward(&h->w, PART_POOLER, true, o->pooled, o->first, NULL, n);
     c->k->tanh_forward(c->dev, c->dtype, o->pooled, o->pooled, (size_t)n * (size_t)c->shape->hidden);
-    linear_forward(&h->w, PART_ORDER, true, o->ce.logits, o->pooled, n);
+    linear_forward(&h->w, PART_ORDER, true, o->ce.logits, o->pooled, NULL, n);
     c->k->cross_entropy_stats(c->dev, &o->ce);
     c->k->cross_entropy_finish(c->dev, &o->ce);
     losses = context_read(c, h->vocabulary.host, o->ce.loss, (size_t)n);
@@ -148,8 +148,7 @@ static void *mlm_forward(struct model_head *h, const void *x, const struct micro
     norm_forward(&h->w, PART_LN_F, x, h->h, h->mean, h->rstd, local);
     if (!has_part(h, PART_MLM))
         return h->h;
-    linear_forward(&h->w, PART_MLM, true, h->pre, h->h, local);
-    h->w.c->k->gelu_forward(h->w.c->dev, h->w.c->dtype, h->act, h->pre, (size_t)local * (size_t)h->w.c->shape->hidden);
+    linear_forward(&h->w, PART_MLM, true, h->act, h->h, h->pre, local);
     norm_forward(&h->w, PART_MLM_LN, h->act, h->y, h->mlm_mean, h->mlm_rstd, local);
     return h->y;
 }
