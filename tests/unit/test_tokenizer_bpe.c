@@ -289,10 +289,12 @@ static void what_would_change_ids_is_refused(void **state)
         {"model", "byte_fallback", "'yes'", "model.byte_fallback: \"yes\" is not supported"},
     };
 
+    json_t *root;
+
     for (size_t i = 0; i < LENGTH(cases); i++) {
-        json_t *root = make_characters_json("");
         char expected[300];
 
+        root = make_characters_json("");
         json_object_set_new(*cases[i][0] ? json_object_get(root, cases[i][0]) : root, cases[i][1], parse(cases[i][2]));
         snprintf(expected, sizeof expected, "%s: %s", write_json("tokenizer.json", root), cases[i][3]);
         json_decref(root);
@@ -300,9 +302,11 @@ static void what_would_change_ids_is_refused(void **state)
         if (strncmp(err.text, expected, strlen(expected)) != 0)
             fail_msg("'%s' does not begin with '%s'", err.text, expected);
     }
-    write_json("tokenizer.json", json_pack("{s:{s:s, s:b}, s:{s:s, s:b, s:{s:i}, s:[]}}", "pre_tokenizer", "type",
-                                           "ByteLevel", "add_prefix_space", 0, "model", "type", "BPE", "byte_fallback",
-                                           1, "vocab", "\xc4\xa0", 0, "merges"));
+    root =
+        json_pack("{s:{s:s, s:b}, s:{s:s, s:b, s:{s:i}, s:[]}}", "pre_tokenizer", "type", "ByteLevel",
+                  "add_prefix_space", 0, "model", "type", "BPE", "byte_fallback", 1, "vocab", "\xc4\xa0", 0, "merges");
+    write_json("tokenizer.json", root);
+    json_decref(root);
     assert_null(tokenizer_open(file_path("tokenizer.json"), &err));
     assert_non_null(strstr(err.text, "model.byte_fallback: true is not supported; expected false with \"ByteLevel\""));
     assert_int_equal(unlink(file_path("tokenizer.json")), 0);
