@@ -168,8 +168,8 @@ struct encode_loss encoder_take_loss(struct encoder *encoder);
  *
  * A piece cannot be smaller than the words that the tokenizer looks at as a whole: a run of letters, of digits or of
  * white space. There are no cuts at all for Unigram models of SentencePiece, which look at whole documents, for a
- * tokenizer.json with a split pattern of its own, and for one with an added token that is found in normalized text and
- * has several words (WordPiece) or more than ASCII (NFC).
+ * tokenizer.json with a split pattern of its own, for BPE of characters with a token that has a blank inside, and for an
+ * added token that is found in normalized text and has several words (WordPiece, BPE) or more than ASCII (NFC).
  */
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t bytes);
 
