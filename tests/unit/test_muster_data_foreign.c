@@ -140,7 +140,8 @@ static void documents_begin_with_a_token_on_request(void **state)
            "muster-data: tok has no template that begins a text: give --bos the token\n");
     expect("a.jsonl --out other --bos template", 64,
            "muster-data: --bos was given without --tokenizer; muster-data --help lists the options\n");
-    assert_int_equal(system("printf '<s>a' >special && ! ls other.* 2>/dev/null"), 0); /* a special token in a text is text */
+    assert_int_equal(system("printf '<s>a' >special && ! ls other.* 2>/dev/null"),
+                     0); /* a special token in a text is text */
     expect("special --tokenizer tok --out special", 0,
            "3 bytes of the texts have no token in the vocabulary, the first: special:1, byte 0x3c\n"
            "special: 1 token, 1 document; wrote special.bin and special.idx\n");
