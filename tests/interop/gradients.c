@@ -1,6 +1,6 @@
 /*
- * gradients.c - for gradients.py: one step of a job; writes into a directory the weights before it, the losses and the
- * gradients, as raw numbers with a list of what is where. One process; parallel.zero must be 0.
+ * gradients.c - for gradients.py and peer_compare.py: one step of a job; writes into a directory the weights before it,
+ * the losses and the gradients, as raw numbers with a list of what is where. One process; parallel.zero must be 0.
  *
  *   gradients JOB.cfg DIR [path=value]...
  *
@@ -8,7 +8,8 @@
  * that of its order (0 for a GPT), evaluated alone; "loss_scale X", by which the gradients are multiplied; and for each
  * tensor "tensor NAME OFFSET SIZE...", the offset in floats of weights.bin and of gradients.bin.
  *
- * Biases begin as 0 and norms as 1: a product that forgot them would pass. So all of them are shifted at random first.
+ * The weights are those of checkpoint.init. Without it they are random: biases begin as 0 and norms as 1, so that a
+ * product that forgot them would pass; all of them are shifted first.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,19 @@ static int shift_vector(const struct engine *e, int unit, const struct unit_tens
         at[i] += shift[i];
     free(shift);
     return 0;
+}
+
+static void skipped(const char *why)
+{
+    fprintf(stderr, "gradients: skipped %s\n", why);
+}
+
+static int load(struct engine *e)
+{
+    const char *dir = e->job->checkpoint.init;
+    int result = engine_restore(e, dir, RESTORE_WEIGHTS, skipped, &err);
+
+    return result == 0 ? error_set(&err, CODE_DATA, "%s: no checkpoint", dir) : result;
 }
 
 static int initialize(struct engine *e)
@@ -145,7 +159,7 @@ static int run(struct engine *e, const char *dir)
 
     if (e->zero->config.zero_stage != 0)
         return error_set(&err, CODE_CONFIG, "parallel.zero must be 0, so that gradients are whole");
-    if (initialize(e) < 0)
+    if ((*e->job->checkpoint.init ? load(e) : initialize(e)) < 0)
         return -1;
     write_tensors(e, dir, false);
     if (write_samples(e, index) < 0 || engine_step(e, &result, &err) < 0)

@@ -5,8 +5,9 @@
   peer_compare.py logits FOLDER FILE     logits.c's output for them
   peer_compare.py step fp32|bf16 causal|documents FOLDER OURS [FOLDER OURS]...
                                          OURS is what gradients.c wrote for a batch of both samples
-  peer_compare.py control NAME FOLDER OURS
-                                         OURS has one thing wrong: its loss is that of this control, and "step" fails
+  peer_compare.py wrong FOLDER DIR       write into DIR, by name, the folder with one thing wrong, for each control
+  peer_compare.py controls FOLDER DIR    DIR/NAME/ours is what gradients.c wrote for it: "step fp32" fails, and the loss
+                                         is what transformers computes of that wrong model
 
 Each prints what it found, and exits with 1 if a difference is too large.
 
@@ -15,7 +16,10 @@ gradient; the samples' losses; and the step's loss are all within 1e-4.
 bf16: what all folders together are off from fp32 is at most 1.05 times what PyTorch's bf16 is: of the elements of all
 gradients, in the relative L2 norm. That of the samples' losses is printed.
 """
+import glob
 import json
+import os
+import shutil
 import struct
 import sys
 
@@ -131,11 +135,72 @@ def check_step(precision, variant, *paths):
     return check_bf16(pairs, variant)
 
 
-def check_control(name, folder, directory):
-    peer, ours, wrong = Peer(folder), Ours(directory), Peer(folder).numbers["controls"][name]["loss"]
-    print(f"{folder} with {name}: loss {ours.loss:.6f}, transformers {wrong:.6f}")
-    right = check_fp32(peer, ours, "documents" if name == "no-documents" else "causal")
-    return abs(ours.loss - wrong) <= TOLERANCE * wrong and not right
+def change_rope(**fields):
+    return lambda config: config["rope_parameters"].update(fields)
+
+
+def change(key, function):
+    return lambda config: config.update({key: function(config[key])})
+
+
+# How peer_models.py makes them, of config.json or of the bytes of a tensor with that many rows.
+WRONG_CONFIGS = {"theta-1e4": change_rope(rope_theta=1e4), "no-scaling": change_rope(rope_type="default"),
+                 "window+1": change("sliding_window", lambda window: window + 1),
+                 "window-1": change("sliding_window", lambda window: window - 1),
+                 "no-window": change("sliding_window", lambda window: window + 128),
+                 "eps-times-10": change("rms_norm_eps", lambda eps: 10 * eps), "no-documents": lambda config: None}
+ONE = {"F32": np.float32(1).tobytes(), "F16": np.float16(1).tobytes(), "BF16": b"\x80\x3f"}
+
+
+def permute_heads(name, entry, data, config):
+    if "k_proj" in name or "v_proj" in name:
+        rows = entry["shape"][0]
+        data[:] = np.roll(data.reshape(rows, -1), rows // config["num_key_value_heads"], 0).ravel()
+
+
+def set_norms(name, entry, data, config):
+    if "norm" in name:
+        data[:] = np.frombuffer(ONE[entry["dtype"]] * entry["shape"][0], np.uint8)
+
+
+WRONG_TENSORS = {"kv-groups-permuted": permute_heads, "norms-of-ones": set_norms}
+
+
+def change_tensors(path, function, config):
+    data = np.fromfile(path, np.uint8)
+    start = 8 + int(data[:8].view("<u8")[0])
+    for name, entry in json.loads(data[8:start].tobytes()).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            function(name, entry, data[start + begin:start + end], config)
+    data.tofile(path)
+
+
+def write_wrong(folder, directory):
+    for name in Peer(folder).numbers["controls"]:
+        path = f"{directory}/{name}"
+        shutil.copytree(folder, path, ignore=shutil.ignore_patterns("v4", "peer.*"))
+        with open(path + "/config.json", encoding="utf-8") as file:
+            config = json.load(file)
+        WRONG_CONFIGS.get(name, lambda config: None)(config)
+        with open(path + "/config.json", "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        for file in glob.glob(path + "/*.safetensors") if name in WRONG_TENSORS else []:
+            change_tensors(file, WRONG_TENSORS[name], config)
+
+
+def check_control(peer, name, ours):
+    documents, wrong = name == "no-documents", peer.numbers["controls"][name]["loss"]
+    right = check_fp32(peer, ours, "documents" if documents else "causal")
+    print(f"{peer.folder} with {name}: loss {ours.loss:.6f}, transformers {wrong:.6f}", "NOT NOTICED" if right else "")
+    # Without data.reset muster has more targets than that control.
+    return not right and (documents or abs(ours.loss - wrong) <= TOLERANCE * wrong)
+
+
+def check_controls(folder, directory):
+    peer, names = Peer(folder), os.listdir(directory)
+    assert names
+    return all([check_control(peer, name, Ours(f"{directory}/{name}/ours")) for name in sorted(names)])
 
 
 def check_logits(folder, path):
@@ -149,8 +214,10 @@ def main(what, *arguments):
         indexed.write(arguments[1], 4, [[Peer(arguments[0]).text]])
     elif what == "tokens":
         Peer(arguments[0]).ids.tofile(arguments[1])
+    elif what == "wrong":
+        write_wrong(*arguments)
     else:
-        check = {"step": check_step, "control": check_control, "logits": check_logits}[what]
+        check = {"step": check_step, "controls": check_controls, "logits": check_logits}[what]
         return 0 if check(*arguments) else 1
     return 0
 
