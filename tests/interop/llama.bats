@@ -74,30 +74,29 @@ PY
     done
 }
 
-# bats test_tags=more
-@test "exports load in transformers 4 and 5, with the same logits" {
-    for release in 4 5; do
-        peer=$BUILD/peers/venv$release/bin/python3
-        [ -x "$peer" ] || skip "no build/peers: ./setup --tests=peers makes it"
+# exports TRANSFORMERS: what muster-ckpt exports of all models loads there
+exports() {
+    local peer=$BUILD/peers/venv$1/bin/python3 checks=()
+    python_has "$peer" torch transformers || skip "no transformers $1: ./setup --tests=peers gets it from PyPI"
+    # export_as DTYPE TORCH_DTYPE MESH OPTION...
+    export_as() {
+        local name
         for name in $(ls "$FOLDERS"); do
-            folder "$name" "$release"
-            rm -rf ckpt out
-            muster-ckpt import -q folder ckpt >/dev/null
-            muster-ckpt export -q --dtype "$(dtype)" ckpt out >/dev/null
-            HF_HUB_OFFLINE=1 "$peer" - <<'PY'
-import torch, transformers
-transformers.utils.logging.set_verbosity_error()
-def load(folder):
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                                                    output_loading_info=True)
-    assert not any(info.values()), info
-    return model.eval()
-theirs, ours = load("folder"), load("out")
-ids = torch.arange(120).remainder(theirs.config.vocab_size).view(1, -1)
-with torch.no_grad():
-    assert torch.equal(theirs(ids).logits, ours(ids).logits), ours.config
-print(transformers.__version__, type(ours).__name__)
-PY
+            rm -rf ckpt
+            muster-ckpt import -q --to "$3" "$FOLDERS/$name" ckpt >/dev/null
+            muster-ckpt export -q --dtype "$1" "${@:4}" ckpt "$1/$name"
+            checks+=("$2" "$FOLDERS/$name" "$1/$name")
         done
-    done
+    }
+    export_as fp32 float32 dp=1
+    export_as bf16 bfloat16 dp=2,pp=2 --shard-size 30KB
+    [ "$(ls bf16/qwen3/model-*-of-*.safetensors | wc -l)" -gt 2 ]
+    export_as fp16 float16 dp=3,zero=3
+    HF_HUB_OFFLINE=1 "$peer" "$TOP/tests/interop/peer_models.py" exports "${checks[@]}"
 }
+
+# bats test_tags=more
+@test "transformers 5 loads exports in every type, with its logits" { exports 5; }
+
+# bats test_tags=more
+@test "transformers 4 loads exports in every type, with its logits" { exports 4; }

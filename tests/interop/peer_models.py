@@ -2,6 +2,9 @@
 
   build/peers/venv5/bin/python3 tests/interop/peer_models.py DIR        all of it, into DIR, which must not exist
   build/peers/venv4/bin/python3 tests/interop/peer_models.py DIR NAME   one model, as transformers 4 saves it
+  PYTHON tests/interop/peer_models.py exports [DTYPE MODEL EXPORT]...
+      in either: each EXPORT, of the folder MODEL, loads, has its tensors rounded to DTYPE, and with those of MODEL
+      itself gives the logits in its peer.safetensors to 1e-4
 
 DIR/NAME is a folder as save_pretrained of transformers 5 writes it. Its weights are random, and so are those of norms
 and the biases. Beside its files are
@@ -275,11 +278,33 @@ def save_v4(directory, name):
         json.dump([transformers.__version__, logits_of(directory).tolist()], file)
 
 
+def check_export(dtype, folder, export):
+    """The greatest difference of a logit."""
+    model, tensors, truth = load(export), tensors_of(folder), load_file(folder + "/peer.safetensors")
+    with open(export + "/config.json") as file:
+        written = json.load(file)
+    assert dtype in (written.get("dtype"), written.get("torch_dtype")), written
+    for name, p in model.named_parameters():
+        assert torch.equal(p.data, tensors[name].to(getattr(torch, dtype)).float()), f"{export}: {name}"
+        p.data = tensors[name].float()
+    with torch.no_grad():
+        logits = model(truth["ids"].long(), use_cache=False).logits[:, POSITIONS]
+    return (logits - truth["causal.logits"]).abs().max().item()
+
+
+def check_exports(*words):
+    off = [check_export(*three) for three in zip(words[::3], words[1::3], words[2::3], strict=True)]
+    print(f"transformers {transformers.__version__}: {len(off)} exports, logits {max(off):.1e} apart at most")
+    assert max(off) <= 1e-4, off
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    if len(sys.argv) == 3:
+    if sys.argv[1] == "exports":
+        check_exports(*sys.argv[2:])
+    elif len(sys.argv) == 3:
         save_v4(*sys.argv[1:])
     else:
         make(sys.argv[1])
