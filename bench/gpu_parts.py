@@ -13,6 +13,7 @@ import gpu_sizes as sizes
 from gpu_results import DEVICE, PYTHON, program
 
 USUAL, TINY = "gpt-760m", "gpt-tiny"
+TINIES = [TINY, "llama-tiny"]
 DRAIN = 20
 # Job keys, and the number of micro-batches; None: as many as a step of 64 samples has.
 VARIANTS = {
@@ -32,20 +33,28 @@ OPERATION = re.compile(r"^(\S.*?) +[\d.]+ +([\d.]+) +[\d.]+%(?: +([\d.]+))?? +(\
 class Parts:
     def __init__(self, results, tiny):
         self.results, self.tiny = results, tiny
-        self.batch, self.seq = (4, 32) if tiny else (64, 1024)
+
+    def batch(self, model):
+        return 4 if self.tiny else sizes.TOKENS // sizes.SIZES[model].seq
 
     def steps(self, model):
-        return 2 if self.tiny else sizes.steps(model, self.seq, self.batch)
+        shape = sizes.SIZES[model]
+        return 2 if self.tiny else sizes.steps(shape, shape.seq, self.batch(model))
+
+    def micro_batch(self, model, ours):
+        shape = sizes.SIZES[model]
+        return sizes.micro_batch(shape, shape.seq, self.batch(model), self.results.memory, ours)
 
     # ---- steps of bench/step ----
 
     def step(self, key, model, sets, micro_batches=None, steps=None, environment=None):
-        micro = sizes.micro_batch(model, self.seq, self.batch, self.results.memory, True)
+        shape, micro = sizes.SIZES[model], self.micro_batch(model, True)
+        heads = {"model.heads": shape.heads, **({"model.kv_heads": shape.kv_heads} if shape.kv_heads else {})}
         while True:
-            batch = micro * micro_batches if micro_batches else self.batch
+            batch = micro * micro_batches if micro_batches else self.batch(model)
             keys = {"device": DEVICE, "precision.compute": "bf16", "batch.micro_batch": micro,
-                    "model.heads": sizes.SIZES[model][2], "report.peak_tflops": self.results.peak, **sets}
-            command = [program("bench/step"), "--preset", model, "--batch", batch, "--seq", self.seq, "--steps",
+                    "report.peak_tflops": self.results.peak, **heads, **sets}
+            command = [program("bench/step"), "--preset", model, "--batch", batch, "--seq", shape.seq, "--steps",
                        steps or self.steps(model), *sum((["--set", f"{k}={v}"] for k, v in keys.items()), [])]
             try:
                 text = self.results.run(key, command, environment)
@@ -66,7 +75,8 @@ class Parts:
         return {"tokens_per_second": rate, "mfu": self.mfu(model, rate), "mib": round(memory * 1024), "loss": loss}
 
     def mfu(self, model, rate):
-        return round(rate * sizes.flops_a_token(model, self.seq) / (self.results.peak * 1e12), 4)
+        shape = sizes.SIZES[model]
+        return round(rate * sizes.flops_a_token(shape, shape.seq) / (self.results.peak * 1e12), 4)
 
     def ours(self, key, model):
         return self.step(key, model, {})
@@ -87,20 +97,16 @@ class Parts:
 
     # ---- PyTorch ----
 
-    def torch_sizes(self, model):
-        layers, d, heads, vocab = sizes.SIZES[model]
-        return [layers, d, heads, vocab], sizes.micro_batch(model, self.seq, self.batch, self.results.memory, False)
-
     def compile_command(self, model):
-        shape, micro = self.torch_sizes(model)
-        return list(map(str, [PYTHON, "bench/gpu_torch.py", "compile", *shape, micro, self.seq]))
+        return list(map(str, [PYTHON, "bench/gpu_torch.py", "compile", model, self.micro_batch(model, False),
+                              sizes.SIZES[model].seq]))
 
     def torch(self, key, model):
-        shape, micro = self.torch_sizes(model)
-        text = self.results.run(key, [PYTHON, "bench/gpu_torch.py", "train", *shape, self.batch, micro, self.seq,
-                                      self.steps(model)])
+        batch, micro = self.batch(model), self.micro_batch(model, False)
+        text = self.results.run(key, [PYTHON, "bench/gpu_torch.py", "train", model, batch, micro,
+                                      sizes.SIZES[model].seq, self.steps(model)])
         rate, mib, micro = re.findall(r"^([\d.]+) (\d+) (\d+)$", text, re.M)[-1]
-        return {"micro": int(micro), "batch": self.batch, "tokens_per_second": float(rate),
+        return {"micro": int(micro), "batch": batch, "tokens_per_second": float(rate),
                 "mfu": self.mfu(model, float(rate)), "mib": int(mib)}
 
     def ceilings(self, key):
@@ -130,7 +136,7 @@ class Parts:
                  for at in saves}
         stalls = [arrivals[at + after] - arrivals[at] - after * usual[at] for at in saves]
         said = [line for line in self.results.log(key).read_text().splitlines() if line.startswith("checkpoint")]
-        bytes_ = 12 * sizes.parameters(model, self.seq)
+        bytes_ = 12 * sizes.parameters(sizes.SIZES[model], sizes.SIZES[model].seq)
         ceilings = (self.results.row("ceilings") or {}).get("ceilings", {})
         limit = round(1.2 * bytes_ / (ceilings["to-host"] * 1e9), 4) if "to-host" in ceilings else None
         return {"stalls": [round(s, 4) for s in stalls], "step_seconds": round(max(usual.values()), 4),
@@ -140,10 +146,10 @@ class Parts:
         (place / "text").write_bytes(os.urandom(1 << 20).replace(b"\0", b"\1").hex().encode())
         subprocess.run([program("muster-data"), place / "text", "--out", place / "data"], check=True,
                        stdout=subprocess.DEVNULL)
-        batch = min(16, self.batch)
+        batch, shape = min(16, self.batch(model)), sizes.SIZES[model]
         # A container's may be small; then the page cache of a disk, rather than saves that go straight.
-        free = shutil.disk_usage("/dev/shm").free > 2.1 * 12 * sizes.parameters(model, self.seq)
-        (place / "job.cfg").write_text(f"""model: {{ preset = "{model}"; seq_length = {self.seq}; }};
+        free = shutil.disk_usage("/dev/shm").free > 2.1 * 12 * sizes.parameters(shape, shape.seq)
+        (place / "job.cfg").write_text(f"""model: {{ preset = "{model}"; seq_length = {shape.seq}; }};
 device = "{DEVICE}";
 precision: {{ compute = "bf16"; }};
 batch: {{ global_batch = {batch}; micro_batch = {batch}; steps = {steps}; }};

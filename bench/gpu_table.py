@@ -7,7 +7,8 @@ RECORD = pathlib.Path(__file__).resolve().parent / "gpu_recorded.jsonl"
 NOISE, NOISE_OPERATION = 0.02, 0.05
 LEAST_SHARE = 0.002  # of the operations' time, to be in the table
 # What is wanted of an H200: MFU, and tokens/s over PyTorch's.
-WANTED = {"gpt-125m": (0.55, 1.15), "gpt-350m": (0.57, 1.15), "gpt-760m": (0.62, 1.12), "gpt-1.3b": (0.62, 1.10)}
+WANTED = {"gpt-125m": (0.55, 1.15), "gpt-350m": (0.57, 1.15), "gpt-760m": (0.62, 1.12), "gpt-1.3b": (0.62, 1.10),
+          "smollm2-135m": (None, 1.10), "llama-3.2-1b": (0.58, 1.10), "llama-3.2-3b": (None, 1.10)}
 BASE = {"offload": "plain", "recompute": "plain", "fp16": "plain", "attention=cudnn": "ours", "attention=own": "ours"}
 
 

@@ -1,7 +1,8 @@
-"""GPT-2 in PyTorch on one GPU, for bench/gpu-day: the fastest plain setup (torch.compile, SDPA, fused AdamW, autocast).
+"""A model of gpu_sizes.py in PyTorch on one GPU, for bench/gpu-day: the fastest plain setup (torch.compile, SDPA, fused
+AdamW, autocast).
 
-    gpu_torch.py train LAYERS HIDDEN HEADS VOCAB BATCH MICRO_BATCH SEQ STEPS
-    gpu_torch.py compile LAYERS HIDDEN HEADS VOCAB MICRO_BATCH SEQ
+    gpu_torch.py train MODEL BATCH MICRO_BATCH SEQ STEPS
+    gpu_torch.py compile MODEL MICRO_BATCH SEQ
     gpu_torch.py ceilings
 
 train prints "tokens/s PEAK_MIB MICRO_BATCH" last, by the median of STEPS steps after three to warm up. Where
@@ -24,9 +25,9 @@ import sys
 import time
 
 import torch
-from torch import nn
 
-from cpu_torch import NEW, Gpt
+import gpu_sizes
+from torch_models import NEW, model_of, optimizer_of
 
 WARM_UP = 3
 KIND = "cuda" if torch.cuda.is_available() else "cpu"
@@ -37,19 +38,11 @@ def wait():
         torch.cuda.synchronize()
 
 
-def init(module):
-    if isinstance(module, (nn.Linear, nn.Embedding)):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear):
-        nn.init.zeros_(module.bias)
-
-
-def build(layers, d, heads, vocab, seq):
-    torch.manual_seed(1)
+def build(shape, seq):
     torch.set_float32_matmul_precision("high")
-    padded = (vocab + 127) // 128 * 128  # as ours, and as whoever wants speed does
+    padded = (shape.vocab + 127) // 128 * 128  # as ours, and as whoever wants speed does
     with torch.device(KIND) if NEW else contextlib.nullcontext():
-        model = Gpt(layers, d, heads, padded, seq).apply(init)
+        model = model_of(shape._replace(vocab=padded), seq)
     if NEW:
         # A choice that was measured beside other programs would be kept for train.
         from torch._inductor import config
@@ -65,11 +58,10 @@ def gradient(model, parts):
         loss.backward()
 
 
-def train(layers, d, heads, vocab, batch, micro, seq, steps):
-    model = build(layers, d, heads, vocab, seq)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
-                                  **({"fused": True} if NEW else {}))
-    parts = torch.randint(0, vocab, (batch, seq + 1), device=KIND).split(micro)
+def train(shape, batch, micro, seq, steps):
+    model = build(shape, seq)
+    optimizer = optimizer_of(model)
+    parts = torch.randint(0, shape.vocab, (batch, seq + 1), device=KIND).split(micro)
     seconds = []
     for i in range(steps + WARM_UP):
         wait()
@@ -87,9 +79,9 @@ def train(layers, d, heads, vocab, batch, micro, seq, steps):
     print(f"{batch * seq / statistics.median(seconds):.1f} {mib:.0f} {micro}")
 
 
-def fill_cache(layers, d, heads, vocab, micro, seq):
+def fill_cache(shape, micro, seq):
     started = time.perf_counter()
-    gradient(build(layers, d, heads, vocab, seq), [torch.randint(0, vocab, (micro, seq + 1), device=KIND)])
+    gradient(build(shape, seq), [torch.randint(0, shape.vocab, (micro, seq + 1), device=KIND)])
     wait()
     print(f"compiled in {time.perf_counter() - started:.1f} s")
 
@@ -99,12 +91,12 @@ def is_no_memory(error):
     return re.search("out of memory|ALLOC_FAILED|OutOfMemory", f"{type(error).__name__} {error}", re.I)
 
 
-def train_what_fits(layers, d, heads, vocab, batch, micro, seq, steps):
+def train_what_fits(shape, batch, micro, seq, steps):
     import gc
 
     while True:
         try:
-            return train(layers, d, heads, vocab, batch, micro, seq, steps)
+            return train(shape, batch, micro, seq, steps)
         except RuntimeError as error:
             if micro == 1 or not is_no_memory(error):
                 raise
@@ -154,12 +146,13 @@ def ceilings():
 
 
 def main():
-    numbers = [int(a) for a in sys.argv[2:]]
-    if sys.argv[1:2] == ["train"] and len(numbers) == 8:
-        train_what_fits(*numbers)
-    elif sys.argv[1:2] == ["compile"] and len(numbers) == 6:
-        fill_cache(*numbers)
-    elif sys.argv[1:] == ["ceilings"]:
+    command, name, *numbers = [*sys.argv[1:], *("", "")[len(sys.argv) - 1:]]
+    numbers = [int(number) for number in numbers]
+    if command == "train" and len(numbers) == 4:
+        train_what_fits(gpu_sizes.SIZES[name], *numbers)
+    elif command == "compile" and len(numbers) == 2:
+        fill_cache(gpu_sizes.SIZES[name], *numbers)
+    elif command == "ceilings":
         ceilings()
     else:
         sys.exit(__doc__)

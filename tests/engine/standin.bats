@@ -77,8 +77,9 @@ standin_tree() {
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *"stand-in for a GPU, beside nothing"*"slower than recorded: nothing"* && $output != *"left out"* ]]
-    [ "$(wc -l <out/results.jsonl)" -eq 3 ]
-    grep -q '"attention_backward": ' out/results.jsonl
+    [ "$(wc -l <out/results.jsonl)" -eq 5 ]
+    grep -q 'kernels gpt-tiny.*"attention_backward": ' out/results.jsonl
+    grep -q 'kernels llama-tiny.*"gated_backward": ' out/results.jsonl
 }
 
 @test "tests/kernels pass with the GPU's host code on the stand-in" {
