@@ -236,7 +236,7 @@ capitals_model() {
 @test "muster-train --evaluate without a checkpoint or data.valid is refused in one line" {
     tiny_job "$DIR/tiny"
     refused 78 "--evaluate needs data.valid" muster-train --evaluate "$DIR/tiny/job.cfg" --set data.valid=
-    refused 78 "--evaluate needs a checkpoint: set checkpoint.dir or checkpoint.load" \
+    refused 78 "--evaluate needs a checkpoint: give --checkpoint, or set checkpoint.dir, load or init" \
         muster-train --evaluate "$DIR/tiny/job.cfg"
     refused 65 "$DIR/none: there is no checkpoint to evaluate" \
         muster-train --evaluate "$DIR/tiny/job.cfg" --set checkpoint.dir="$DIR/none"
