@@ -198,7 +198,7 @@ losses() {
     echo '{}' >"$DIR/folder/added_tokens.json"
     for name in chat_template.jinja additional_chat_templates/rag.jinja; do echo $name >"$DIR/folder/$name"; done
     # a kind that is not known: vocab.txt is taken
-    echo '{"pre_tokenizer": {"type": "Metaspace"}, "model": {"type": "BPE", "vocab": {"[PAD]": 0}, "merges": []}}' \
+    echo '{"pre_tokenizer": {"type": "UnicodeScripts"}, "model": {"type": "BPE", "vocab": {"[PAD]": 0}, "merges": []}}' \
         >"$DIR/folder/tokenizer.json"
     yes "$(seq 20)" | head -n 400 >"$DIR/numbers"
     muster-data "$DIR/numbers" --tokenizer "$DIR/folder/vocab.txt" --out "$DIR/set"
