@@ -22,7 +22,7 @@ static size_t unfused_bytes(const struct workspace *w)
     bool fits = align_up(w, w->gelu_cols) && align_up(w, w->bias_cols) && align_up(w, w->norm_cols);
     int cols = fits ? 0 : w->bias_cols;
 
-    if ((!fits || w->dtype == DTYPE_F32) && w->gelu_cols > cols)
+    if (w->backward && (!fits || w->dtype == DTYPE_F32) && w->gelu_cols > cols)
         cols = w->gelu_cols;
     return (size_t)w->rows * (size_t)cols * sizeof(float);
 }

@@ -84,6 +84,8 @@ static void expect_refused(struct matmul op, const char *reason)
 
     op.a = op.b = x;
     op.c = x;
+    if (op.sums)
+        op.sums = x;
     if (op.accumulate)
         op.bias = x;
     device_kernels(dev)->matmul(dev, &op);
@@ -122,6 +124,8 @@ static void expect_attention_refused(struct attention op, const char *reason)
     op.head_size = 4;
     op.qkv = x;
     op.out = op.lse = x;
+    if (op.document_start)
+        op.document_start = int_buffer(dev, 1);
     device_kernels(dev)->attention_forward(dev, &op);
     assert_int_equal(device_status(dev, &err), -1);
     assert_non_null(strstr(err.text, reason));
