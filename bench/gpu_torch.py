@@ -40,7 +40,7 @@ def wait():
 
 def build(shape, seq):
     torch.set_float32_matmul_precision("high")
-    padded = (shape.vocab + 127) // 128 * 128  # as ours, and as whoever wants speed does
+    padded = (shape.vocab + 127) // 128 * 128  # as in muster: whole tiles are faster
     with torch.device(KIND) if NEW else contextlib.nullcontext():
         model = model_of(shape._replace(vocab=padded), seq)
     if NEW:

@@ -225,7 +225,7 @@ void job_each_model_difference(const struct model_shape *a, const struct model_s
 
 /*
  * Writes the model group of a job file, "model = { layers = 12; ... };\n": the five sizes, and each key whose value is
- * not the default of the model's kind. With rotary positions also max_positions: whoever changes seq_length keeps it.
+ * not the default of the model's kind. With rotary positions also max_positions: it stays when seq_length changes.
  */
 #define JOB_MODEL_SIZE 1024
 void job_model_text(char text[JOB_MODEL_SIZE], const struct model_shape *model);
