@@ -90,7 +90,7 @@ void head_pieces(const struct pass_sizes *s, size_t bytes[HEAD_PIECES])
     bytes[HEAD_STATS] = tp > 1 ? tp * 3 * most * sizeof(float) : 0;
     bytes[HEAD_LOSS] = rows * sizeof(float);
     bytes[HEAD_WIDE] = s->discrete ? vocab * sizeof(float) : 0;
-    bytes[HEAD_HOST] = s->discrete ? (rows > vocab ? rows : vocab) * sizeof(float) : 0;
+    bytes[HEAD_HOST] = bytes[HEAD_WIDE];
     bytes[HEAD_NORM] = local * d * element;
     bytes[HEAD_MEAN] = mean_bytes(s, local);
     bytes[HEAD_RSTD] = local * sizeof(float);
@@ -182,6 +182,11 @@ size_t batch_bytes(const struct model_shape *shape, bool documents, long most)
     tokens *= 2 + (shape->token_types > 0) + documents;
     samples *= shape->bidirectional + (model_elements(shape, PART_ORDER, WEIGHT) > 0);
     return sizeof(int32_t) * (tokens + samples);
+}
+
+size_t losses_bytes(const struct model_shape *shape, long most)
+{
+    return (size_t)most * (size_t)(shape->seq_length + 1) * sizeof(float);
 }
 
 size_t tp_scratch_bytes(int size, enum dtype dtype, int rows, int cols, size_t gradients)

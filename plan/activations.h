@@ -132,6 +132,9 @@ struct model_bytes model_bytes(const struct job *job, const struct pass_sizes *s
 /* The samples of a step on a discrete device, of at most `most` samples: batch.h. documents: data.reset. */
 size_t batch_bytes(const struct model_shape *shape, bool documents, long most);
 
+/* Their losses in host memory, of each token and of each sample's order (struct losses). */
+size_t losses_bytes(const struct model_shape *shape, long most);
+
 /* tp_all_reduce_f32 sums in buckets of at most this many fp32 elements, counted over all ranks. So its scratch has at
  * most 32 MiB for any model. */
 enum { TP_BUCKET_ELEMENTS = 8 << 20 };

@@ -238,15 +238,15 @@ struct footprint rank_config_bytes(const struct rank_config *config)
 {
     const struct job *job = config->job;
     struct model_bytes model = model_bytes(job, &config->sizes, &config->model);
+    long most = rank_config_most_samples(job, &config->mesh);
     struct footprint bytes = {0};
 
     zero_footprint(&config->units, &config->zero, &bytes);
     bytes.bytes[FOOTPRINT_ACTIVATIONS] += model.kept;
     bytes.bytes[FOOTPRINT_WORKSPACE] += model.shared + model.workspace + rank_config_workspace(config);
     bytes.bytes[FOOTPRINT_COMMUNICATION] += config->tp_scratch;
-    bytes.bytes[FOOTPRINT_HOST_STAGING] += model.host;
+    bytes.bytes[FOOTPRINT_HOST_STAGING] += model.host + losses_bytes(&job->model, most);
     if (!config->device.is_host) {
-        long most = rank_config_most_samples(job, &config->mesh);
         size_t samples = batch_bytes(&job->model, job->data.reset == RESET_DOCUMENT, most);
 
         bytes.bytes[FOOTPRINT_WORKSPACE] += samples;

@@ -74,9 +74,10 @@ static int open_data(struct engine *e, struct error *err)
     e->batch = batch_create(&job->model, documents, most, err);
     e->feed = feed_create(e->dev, &job->model, documents, most, err);
     e->micro_batches = error_calloc((size_t)e->config.most_micro_batches, sizeof *e->micro_batches, err);
-    e->sample_losses = error_calloc((size_t)most + 1, sizeof *e->sample_losses, err);
-    if (!e->batch || !e->feed || !e->micro_batches || !e->sample_losses)
+    e->losses.tokens = device_alloc(e->dev, MEMORY_HOST, losses_bytes(&job->model, most), err);
+    if (!e->batch || !e->feed || !e->micro_batches || !e->losses.tokens)
         return -1;
+    e->losses.orders = e->losses.tokens + most * job->model.seq_length;
     return create_sums(&e->train_sums, e->train, err) < 0 ? -1 : create_sums(&e->valid_sums, e->valid, err);
 }
 
@@ -206,7 +207,8 @@ void engine_destroy(struct engine *e)
     model_destroy(e->model);
     zero_destroy(e->zero);
     tp_destroy(&e->tp_group);
-    feed_destroy(e->feed);
+    feed_destroy(e->feed); /* waits for the device */
+    device_free(e->dev, MEMORY_HOST, e->losses.tokens);
     units_destroy(e->units);
     blend_destroy(e->train);
     blend_destroy(e->valid);
@@ -220,7 +222,6 @@ void engine_destroy(struct engine *e)
     comm_fabric_destroy(e->fabric);
     device_destroy(e->dev);
     free(e->micro_batches);
-    free(e->sample_losses);
     free(e->train_sums.losses);
     free(e->valid_sums.losses);
     free(e);

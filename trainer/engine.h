@@ -48,7 +48,7 @@ struct engine {
     struct batch *batch;         /* this rank's samples of a step, and an empty one */
     struct feed *feed;
     struct micro_batch *micro_batches;
-    double *sample_losses; /* of this rank's samples of a step: on the last stage (micro_batch.losses) */
+    struct losses losses; /* of this rank's samples of a step; on other stages than the last 0 */
     struct set_sums train_sums, valid_sums;
 
     uint64_t claim; /* number of the run's claim on checkpoint.dir (struct ckpt_claim); 0: none */
@@ -141,11 +141,11 @@ struct pipeline *pipeline_create(const struct job *job, struct comm *up, struct 
 void pipeline_destroy(struct pipeline *pipeline);
 
 /*
- * Forward and backward of a step's micro-batches. If scales is NULL, only forward (validation). *losses: the sums over
- * the micro-batches; 0 except on the last stage.
+ * Forward and backward of a step's micro-batches. If scales is NULL, only forward (validation). The last stage writes
+ * the micro-batches' losses, if it has not failed; the device may be working still.
  */
 int pipeline_run(struct pipeline *pipeline, const struct micro_batch *micro_batches, int count,
-                 const struct loss_factors *scales, struct losses *losses, struct error *err);
+                 const struct loss_factors *scales, struct error *err);
 
 /*
  * ---- restore.c ----

@@ -146,13 +146,7 @@ static void finish_sends(struct pipeline *p)
 
 /* ---- the schedule ---- */
 
-static void add_losses(struct losses *sum, struct losses losses)
-{
-    sum->token_loss += losses.token_loss;
-    sum->order += losses.order;
-}
-
-static void run_forward(struct pipeline *p, const struct schedule_entry *entry, struct losses *losses)
+static void run_forward(struct pipeline *p, const struct schedule_entry *entry)
 {
     const struct micro_batch *mb = &p->micro_batches[entry->micro_batch];
 
@@ -161,20 +155,20 @@ static void run_forward(struct pipeline *p, const struct schedule_entry *entry, 
     model_forward(p->model, entry->chunk, entry->micro_batch, mb);
     send_up(p, entry);
     if (!p->training && is_last(p, entry->chunk))
-        add_losses(losses, model_loss(p->model, entry->micro_batch, mb));
+        model_losses(p->model, entry->micro_batch, mb);
 }
 
 static void run_backward(struct pipeline *p, const struct schedule_entry *entry, const struct loss_factors *scales,
-                         struct losses *losses, int index)
+                         int index)
 {
     zero_begin_micro_batch(p->zero, entry->micro_batch == 0, entry->micro_batch == p->count - 1);
-    add_losses(losses, model_backward(p->model, entry->chunk, entry->micro_batch, &p->micro_batches[entry->micro_batch],
-                                      scales, model_gradient(p->model, index)));
+    model_backward(p->model, entry->chunk, entry->micro_batch, &p->micro_batches[entry->micro_batch], scales,
+                   model_gradient(p->model, index));
     send_down(p, entry, index);
 }
 
 /* Waits for the entry's input, starts to receive the next one's, and computes. */
-static void run_entry(struct pipeline *p, size_t i, const struct loss_factors *scales, struct losses *losses)
+static void run_entry(struct pipeline *p, size_t i, const struct loss_factors *scales)
 {
     const struct schedule_entry *entry = &p->entries[i];
     int index = p->backwards % MODEL_GRADIENTS;
@@ -189,9 +183,9 @@ static void run_entry(struct pipeline *p, size_t i, const struct loss_factors *s
     if (i + 1 < p->nentries)
         receive_input(p, &p->entries[i + 1]);
     if (entry->kind == SCHEDULE_FORWARD)
-        run_forward(p, entry, losses);
+        run_forward(p, entry);
     else
-        run_backward(p, entry, scales, losses, index);
+        run_backward(p, entry, scales, index);
 }
 
 /* Builds the schedule of `count` micro-batches, and the list of the units that it will gather. */
@@ -210,7 +204,7 @@ static void prepare_schedule(struct pipeline *p, int count, bool training)
         else
             continue;
         if (!training && is_last(p, entry.chunk))
-            p->nplan += model_loss_uses(p->model, p->plan + p->nplan);
+            p->nplan += model_losses_uses(p->model, p->plan + p->nplan);
         p->entries[kept++] = entry;
     }
     p->nentries = kept;
@@ -219,16 +213,15 @@ static void prepare_schedule(struct pipeline *p, int count, bool training)
 }
 
 int pipeline_run(struct pipeline *p, const struct micro_batch *micro_batches, int count,
-                 const struct loss_factors *scales, struct losses *losses, struct error *err)
+                 const struct loss_factors *scales, struct error *err)
 {
-    *losses = (struct losses){0};
     p->micro_batches = micro_batches;
     p->count = count;
     p->backwards = 0;
     prepare_schedule(p, count, scales != NULL);
     receive_input(p, &p->entries[0]);
     for (size_t i = 0; i < p->nentries; i++)
-        run_entry(p, i, scales, losses);
+        run_entry(p, i, scales);
     recorder_micro_batch(0);
     finish_sends(p);
     return error_take(&p->error, err);

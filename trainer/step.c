@@ -1,5 +1,6 @@
 /* step.c - one training step, and one validation, of engine.h. */
 #include <math.h>
+#include <string.h>
 
 #include "trainer/engine.h"
 #include "trainer/watch/recorder.h"
@@ -19,10 +20,10 @@ void loss_add(struct loss_sums *to, const struct loss_sums *sums)
     to->samples += sums->samples;
 }
 
-/* The micro-batch with samples [begin, begin + count) of batch b. Sample 0 of b is sample `first` of the run; losses[i]
- * belongs to sample i of b. */
+/* The micro-batch with samples [begin, begin + count) of batch b, whose losses go to `losses`. Sample 0 of b is sample
+ * `first` of the run. */
 static struct micro_batch cut_batch(const struct batch *b, long begin, long count, uint64_t first, bool training,
-                                    double *losses)
+                                    const struct losses *losses)
 {
     size_t at = (size_t)begin * (size_t)b->seq_length;
 
@@ -36,7 +37,7 @@ static struct micro_batch cut_batch(const struct batch *b, long begin, long coun
         .types = b->types ? b->types + at : NULL,
         .lengths = b->lengths ? b->lengths + begin : NULL,
         .order = b->order ? b->order + begin : NULL,
-        .losses = losses + begin,
+        .losses = {losses->tokens + at, losses->orders + begin},
     };
 }
 
@@ -61,19 +62,36 @@ static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int
         long begin = i * micro < share->count ? i * micro : share->count, left = share->count - begin;
         long samples = left == 0 ? 1 : left < micro ? left : micro;
 
-        e->micro_batches[i] = cut_batch(batch, begin, samples, first, training, e->sample_losses);
+        e->micro_batches[i] = cut_batch(batch, begin, samples, first, training, &e->losses);
     }
+    memset(e->losses.tokens, 0, losses_bytes(&e->job->model, e->batch->most));
     *sums = (struct loss_sums){.predictions = (double)e->batch->predicted, .samples = size};
     comm_purpose(e->dp, "predictions", "count");
     return comm_sum_f64(e->dp, &sums->predictions, 1, err);
 }
 
-/* The losses of all ranks, on every rank. Only the last stage has some. All its tp ranks have the same losses.token_loss,
- * so only tp rank 0 adds it; losses.order is each rank's share. */
-static int sum_losses(struct engine *e, struct losses losses, struct loss_sums *sums, struct error *err)
+static double sum_of(const float *losses, int count)
 {
-    double all[] = {e->config.coords.tp == 0 ? losses.token_loss : 0, losses.order};
+    double sum = 0;
 
+    for (int i = 0; i < count; i++)
+        sum += losses[i];
+    return sum;
+}
+
+/* After engine_status: the losses of all ranks, on every rank. Only the last stage has some. All its tp
+ * ranks have the same tokens' losses, so only tp rank 0 adds them; the orders' are each rank's share. */
+static int sum_losses(struct engine *e, int micro_batches, struct loss_sums *sums, struct error *err)
+{
+    double all[2] = {0};
+
+    for (int i = 0; i < micro_batches; i++) {
+        const struct micro_batch *mb = &e->micro_batches[i];
+
+        if (e->config.coords.tp == 0)
+            all[0] += sum_of(mb->losses.tokens, context_rows(&e->context, mb->samples));
+        all[1] += sum_of(mb->losses.orders, mb->samples);
+    }
     comm_purpose(e->world, "loss", NULL);
     if (comm_sum_f64(e->world, all, 2, err) < 0)
         return -1;
@@ -90,9 +108,9 @@ static void add_to_sets(struct engine *e, const struct share *share, struct set_
     if (at->pp != e->config.mesh.pp - 1 || at->tp != 0)
         return;
     for (long i = 0; i < share->count; i++) {
-        int set = e->batch->drawn[i].set;
+        int set = e->batch->drawn[i].set, tokens = e->batch->seq_length;
 
-        sums->losses[set] += e->sample_losses[i];
+        sums->losses[set] += sum_of(e->losses.tokens + i * tokens, tokens);
         sums->predictions[set] += e->batch->predictions[i];
     }
 }
@@ -110,9 +128,11 @@ int engine_set_losses(struct engine *e, struct set_sums *sums, double *losses, s
     return result;
 }
 
-/* Failures of the tp group and the device are kept until they are read here. */
+/* Waits until the device has computed all of a step's micro-batches. Failures of the tp group and the device are kept
+ * until they are read here. */
 static int engine_status(struct engine *e, struct error *err)
 {
+    device_wait(e->dev);
     return error_take(&e->tp_group.error, err) < 0 ? -1 : device_status(e->dev, err);
 }
 
@@ -162,7 +182,6 @@ static int compute_gradient(struct engine *e, struct step_result *result, struct
 {
     struct loss_sums *sums = &result->sums;
     struct share share;
-    struct losses losses;
     struct loss_factors scales;
     double norm_squared;
 
@@ -170,9 +189,9 @@ static int compute_gradient(struct engine *e, struct step_result *result, struct
         return -1;
     scales.tokens = sums->predictions > 0 ? result->loss_scale / sums->predictions : 0;
     scales.order = result->loss_scale / sums->samples;
-    if (pipeline_run(e->pipeline, e->micro_batches, share.micro_batches, &scales, &losses, err) < 0 ||
-        zero_finish_gradients(e->zero, err) < 0 || engine_status(e, err) < 0 || sum_losses(e, losses, sums, err) < 0 ||
-        zero_grad_norm_squared(e->zero, &norm_squared, err) < 0)
+    if (pipeline_run(e->pipeline, e->micro_batches, share.micro_batches, &scales, err) < 0 ||
+        zero_finish_gradients(e->zero, err) < 0 || engine_status(e, err) < 0 ||
+        sum_losses(e, share.micro_batches, sums, err) < 0 || zero_grad_norm_squared(e->zero, &norm_squared, err) < 0)
         return -1;
     result->loss = loss_mean(sums);
     result->grad_norm = sqrt(norm_squared) / result->loss_scale;
@@ -212,16 +231,13 @@ int engine_step(struct engine *e, struct step_result *result, struct error *err)
 int engine_evaluate(struct engine *e, uint64_t first, int size, struct loss_sums *sums, struct error *err)
 {
     struct share share;
-    struct losses losses;
     struct loss_sums own;
 
     if (read_batch(e, e->valid, first, size, false, &share, &own, err) < 0 ||
-        pipeline_run(e->pipeline, e->micro_batches, share.micro_batches, NULL, &losses, err) < 0 ||
-        engine_status(e, err) < 0)
+        pipeline_run(e->pipeline, e->micro_batches, share.micro_batches, NULL, err) < 0 || engine_status(e, err) < 0 ||
+        sum_losses(e, share.micro_batches, &own, err) < 0)
         return -1;
     add_to_sets(e, &share, &e->valid_sums);
-    if (sum_losses(e, losses, &own, err) < 0)
-        return -1;
     loss_add(sums, &own);
     return 0;
 }

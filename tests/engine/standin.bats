@@ -220,6 +220,14 @@ standin_tree() {
     done
 }
 
+@test "a step waits for the GPU as often with eight micro-batches as with two" {
+    export MUSTER_STANDIN_WAITS=1
+    train eight 1 batch.micro_batch=1
+    train two 1 batch.micro_batch=4
+    grep 'standin: the host waited [1-9][0-9]* times' "$DIR/eight.log" >eight
+    grep 'standin: the host waited' "$DIR/two.log" | diff - eight
+}
+
 # forgotten FUNCTION:N RANKS SET...: without that wait the losses are others, or the run fails, in some order of what
 # streams do. So the tests above would notice a wait that is missing.
 forgotten() {
@@ -239,7 +247,7 @@ forgotten() {
     forgotten cudaStreamWaitEvent:1 1 parallel.offload=optimizer   # a transfer, for what is computed
     forgotten cudaStreamWaitEvent:2 1 parallel.offload=optimizer   # what is computed, for a transfer
     forgotten cudaEventSynchronize:1 1 parallel.offload=optimizer  # the host, for a transfer
-    forgotten cudaStreamSynchronize:4 1 parallel.offload=optimizer # the host, for all that is enqueued
+    forgotten cudaStreamSynchronize:4 1                            # the host, for all that is enqueued
     forgotten cudaStreamSynchronize:5 1 parallel.offload=optimizer # the host, for a result
     [ -x "$STANDIN/test_nccl" ] || return 0
     forgotten cudaStreamWaitEvent:3 2 parallel.tp=2 # a collective, for what is computed

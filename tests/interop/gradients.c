@@ -142,12 +142,16 @@ static int write_samples(struct engine *e, FILE *index)
             .types = b->types ? b->types + at : NULL,
             .lengths = b->lengths ? b->lengths + i : NULL,
             .order = b->order ? b->order + i : NULL,
+            .losses = e->losses,
         };
-        struct losses losses;
+        double tokens = 0;
 
-        if (pipeline_run(e->pipeline, &one, 1, NULL, &losses, &err) < 0 || device_status(e->dev, &err) < 0)
+        if (pipeline_run(e->pipeline, &one, 1, NULL, &err) < 0 || device_status(e->dev, &err) < 0)
             return -1;
-        fprintf(index, "sample %.17g %.17g\n", losses.token_loss, losses.order);
+        device_wait(e->dev);
+        for (int t = 0; t < b->seq_length; t++)
+            tokens += e->losses.tokens[t];
+        fprintf(index, "sample %.17g %.17g\n", tokens, (double)*e->losses.orders);
     }
     return 0;
 }

@@ -138,14 +138,6 @@ void norm_backward(const struct weights *w, enum model_part part, const void *dy
                                                               .dbeta = weights_gradient(w, part, BIAS)});
 }
 
-const float *context_read(const struct context *c, float *host, const float *at, size_t count)
-{
-    if (c->sizes.discrete)
-        c->k->copy(c->dev, host, at, count * sizeof *host);
-    device_wait(c->dev);
-    return c->sizes.discrete ? host : at;
-}
-
 void *place_buffer(struct buffer_layout *layout, size_t bytes)
 {
     void *at = layout->base && bytes ? layout->base + layout->used : NULL;

@@ -25,6 +25,16 @@ struct context {
     struct pass_sizes sizes; /* of the largest micro-batch: what the model's pieces of memory depend on */
 };
 
+/*
+ * What the head computes, in nats, in MEMORY_HOST of the device: it may be read after device_wait. All tp ranks write the
+ * same tokens' losses. Losses of order are BERT's: each rank writes, from the array's beginning, those of the samples
+ * whose first token it holds.
+ */
+struct losses {
+    float *tokens; /* [samples * seq_length]; 0 where nothing is to be predicted */
+    float *orders; /* [samples] */
+};
+
 /* One micro-batch. Arrays are in the device's memory (batch.h), borrowed for the call. document_start is NULL if a
  * sample is one document; types, lengths and order are BERT's. */
 struct micro_batch {
@@ -34,7 +44,7 @@ struct micro_batch {
     const int32_t *tokens, *targets, *types; /* [samples * seq_length] */
     const int32_t *document_start;           /* [samples * seq_length] */
     const int32_t *lengths, *order;          /* [samples] */
-    double *losses; /* [samples] in host memory: the head writes the sum of each one's token losses; may be NULL */
+    struct losses losses;                    /* the head's results */
 };
 
 int context_rows(const struct context *c, int samples);
@@ -84,12 +94,6 @@ void norm_forward(const struct weights *w, enum model_part part, const void *x, 
 /* dx = gradient of x from that of y (+ dresidual, if not NULL); x, mean and rstd are the forward pass's. */
 void norm_backward(const struct weights *w, enum model_part part, const void *dy, const void *x, const float *mean,
                    const float *rstd, const void *dresidual, int rows, void *dx);
-
-/*
- * Waits for the device and returns its results in host memory: `at` itself, or with discrete memory a copy in `host`,
- * which has room for `count`.
- */
-const float *context_read(const struct context *c, float *host, const float *at, size_t count);
 
 /* Places pieces in a buffer one after the other, each aligned to a cache line; with base NULL it only counts bytes. NULL
  * for a piece of 0 bytes. */

@@ -65,12 +65,10 @@ static int take_first_rows(struct model_head *h, const struct micro_batch *mb)
 }
 
 /* The forward pass; replaces the logits by their gradient. */
-static double order_forward(struct model_head *h, int n, double scale)
+static void order_forward(struct model_head *h, int n, const struct micro_batch *mb, double scale)
 {
     const struct context *c = h->w.c;
     struct head_order *o = &h->order;
-    const float *losses;
-    double total = 0;
 
     o->ce.rows = n;
     o->ce.scale = (float)scale;
@@ -79,10 +77,7 @@ static double order_forward(struct model_head *h, int n, double scale)
     linear_forward(&h->w, PART_ORDER, true, o->ce.logits, o->pooled, NULL, n);
     c->k->cross_entropy_stats(c->dev, &o->ce);
     c->k->cross_entropy_finish(c->dev, &o->ce);
-    losses = context_read(c, h->vocabulary.host, o->ce.loss, (size_t)n);
-    for (int i = 0; i < n; i++)
-        total += losses[i];
-    return total;
+    c->k->copy(c->dev, mb->losses.orders, o->ce.loss, (size_t)n * sizeof(float));
 }
 
 static void zero_gradients(struct model_head *h)
@@ -124,18 +119,18 @@ static void order_backward(struct model_head *h, int n, const struct micro_batch
     add_first_rows(h, dh, mb);
 }
 
-/* Sum of the losses of the samples whose first token this rank holds. dh: as in order_backward. */
-static double order_loss(struct model_head *h, const struct micro_batch *mb, const struct head_gradients *gradients,
+/* dh: as in order_backward. */
+static void order_losses(struct model_head *h, const struct micro_batch *mb, const struct head_gradients *gradients,
                          void *dh)
 {
     int n = take_first_rows(h, mb);
-    double total = n ? order_forward(h, n, gradients ? gradients->scales->order : 0) : 0;
 
+    if (n > 0)
+        order_forward(h, n, mb, gradients ? gradients->scales->order : 0);
     if (gradients && n > 0)
         order_backward(h, n, mb, dh);
     else if (gradients)
         zero_gradients(h);
-    return total;
 }
 
 /* ---- the head ---- */
@@ -176,11 +171,10 @@ static float *projection_gradient(const struct model_head *h, float *wte)
     return has_part(h, PART_LOGITS) ? weights_gradient(&h->w, PART_LOGITS, WEIGHT) : wte;
 }
 
-struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,
-                        const struct micro_batch *mb, const struct head_gradients *gradients)
+void head_losses(struct model_head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,
+                 const struct head_gradients *gradients)
 {
     struct vocabulary_gradients vocabulary = {0};
-    struct losses losses = {0};
     void *y;
 
     h->w.param = param;
@@ -191,18 +185,17 @@ struct losses head_loss(struct model_head *h, const void *param, const void *wte
         vocabulary.projection = projection_gradient(h, gradients->wte);
         vocabulary.bias = weights_gradient(&h->w, PART_LOGITS, BIAS);
     }
-    losses.token_loss = vocabulary_loss(&h->vocabulary, projection_of(h, wte), weights_at(&h->w, PART_LOGITS, BIAS), y,
-                                        mb, gradients ? &vocabulary : NULL);
+    vocabulary_losses(&h->vocabulary, projection_of(h, wte), weights_at(&h->w, PART_LOGITS, BIAS), y, mb,
+                      gradients ? &vocabulary : NULL);
     if (gradients && has_part(h, PART_MLM))
         transform_backward(h, mb);
     if (has_part(h, PART_ORDER))
-        losses.order = order_loss(h, mb, gradients, h->act);
+        order_losses(h, mb, gradients, h->act);
     if (!gradients)
-        return losses;
+        return;
     norm_backward(&h->w, PART_LN_F, has_part(h, PART_MLM) ? h->act : y, x, h->mean, h->rstd, NULL,
                   context_local_rows(h->w.c, mb->samples), gradients->dx);
     tp_all_reduce_f32(h->w.c->tp, gradients->head, h->w.unit->replicated, "head");
-    return losses;
 }
 
 void head_logits(struct model_head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,

@@ -32,7 +32,7 @@ struct vocabulary {
     void *full;              /* [R, d], tp > 1: all rows of y; then this rank's partial sums of its gradient */
     float *stats;            /* [tp][3][min(R, logits_rows)], tp > 1: what ranks exchange */
     float *wide;             /* [vocabulary], discrete: logits as fp32 */
-    float *host;             /* [max(R, vocabulary)], discrete: losses or wide, copied to the host */
+    float *host;             /* [vocabulary], discrete: a copy of wide in host memory */
 };
 
 /* Places the arrays of results of *ce (max, sum, target and loss), of `bytes` each. */
@@ -48,11 +48,9 @@ struct vocabulary_gradients {
     float *projection, *bias; /* bias may be NULL */
 };
 
-/*
- * Sum over rows of the loss, in fp64: the same on all tp ranks. y: local rows. With `gradients`, which may be NULL, the
- * backward pass follows, and y is overwritten by its gradient.
- */
-double vocabulary_loss(struct vocabulary *v, const void *projection, const void *bias, void *y,
+/* The rows' losses, to mb->losses. y: local rows. With `gradients`, which may be NULL, the backward pass follows, and y
+ * is overwritten by its gradient. */
+void vocabulary_losses(struct vocabulary *v, const void *projection, const void *bias, void *y,
                        const struct micro_batch *mb, const struct vocabulary_gradients *gradients);
 
 /* Logits of one row of y as fp32: for sampling text, with one tp rank. */
@@ -97,12 +95,6 @@ struct model_head {
     float *mlm_mean, *mlm_rstd; /* [Rl] */
 };
 
-/* Sums over this micro-batch of the tokens' losses, and of the sentence orders'. All tp ranks have the same `token_loss`;
- * `order` is this rank's share. */
-struct losses {
-    double token_loss, order;
-};
-
 /* The factor of each sum in the differentiated loss. tokens: loss scale / predictions of the global batch. order: loss
  * scale / samples of the global batch. */
 struct loss_factors {
@@ -123,10 +115,10 @@ void head_place(struct model_head *h, const struct context *c, const struct unit
 
 /*
  * x [Rl, d] is the last block's output; param and wte are the head's and a tied embedding's. With `gradients`, which
- * may be NULL, the backward pass follows.
+ * may be NULL, the backward pass follows. The losses go to mb->losses.
  */
-struct losses head_loss(struct model_head *h, const void *param, const void *wte, const void *x,
-                        const struct micro_batch *mb, const struct head_gradients *gradients);
+void head_losses(struct model_head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,
+                 const struct head_gradients *gradients);
 
 /* GPT: logits of row `row` of x as fp32, to out [vocab]. */
 void head_logits(struct model_head *h, const void *param, const void *wte, const void *x, const struct micro_batch *mb,

@@ -254,20 +254,18 @@ static const void *tied_projection(const struct model *m)
     return m->c->shape->untied ? NULL : zero_param(m->zero, UNIT_WTE);
 }
 
-static struct losses run_head(struct model *m, int mb_index, const struct micro_batch *mb,
-                              const struct head_gradients *gradients)
+static void run_head(struct model *m, int mb_index, const struct micro_batch *mb,
+                     const struct head_gradients *gradients)
 {
-    struct losses losses = head_loss(&m->head, zero_param(m->zero, units_head(m->units)), tied_projection(m),
-                                     model_output(m, m->config.chunks - 1, mb_index), mb, gradients);
-
+    head_losses(&m->head, zero_param(m->zero, units_head(m->units)), tied_projection(m),
+                model_output(m, m->config.chunks - 1, mb_index), mb, gradients);
     release_head(m);
-    return losses;
 }
 
-struct losses model_loss(struct model *m, int mb_index, const struct micro_batch *mb)
+void model_losses(struct model *m, int mb_index, const struct micro_batch *mb)
 {
     gather_head(m);
-    return run_head(m, mb_index, mb, NULL);
+    run_head(m, mb_index, mb, NULL);
 }
 
 void model_logits(struct model *m, const struct micro_batch *mb, int sample, int position, float *out)
@@ -281,22 +279,20 @@ void model_logits(struct model *m, const struct micro_batch *mb, int sample, int
 /* ---- backward ---- */
 
 /* A tied embedding's gradient is completed by the embedding's backward pass, if that is on this stage too. */
-static struct losses head_backward(struct model *m, int mb_index, const struct micro_batch *mb,
-                                   const struct loss_factors *scales, void *dx, float **wte_grad)
+static void head_backward(struct model *m, int mb_index, const struct micro_batch *mb,
+                          const struct loss_factors *scales, void *dx, float **wte_grad)
 {
     struct head_gradients gradients = {.scales = scales, .dx = dx};
     int head = units_head(m->units);
-    struct losses losses;
 
     gather_head(m);
     if (!m->c->shape->untied)
         gradients.wte = *wte_grad = zero_grad_begin(m->zero, UNIT_WTE);
     gradients.head = zero_grad_begin(m->zero, head);
-    losses = run_head(m, mb_index, mb, &gradients);
+    run_head(m, mb_index, mb, &gradients);
     zero_grad_ready(m->zero, head);
     if (m->config.pipelined && *wte_grad)
         zero_grad_ready(m->zero, UNIT_WTE);
-    return losses;
 }
 
 static void layer_backward(struct model *m, const struct chunk *chunk, int l, const struct block_activations *acts,
@@ -326,21 +322,19 @@ static void embed_tokens_backward(struct model *m, const struct micro_batch *mb,
     zero_grad_ready(m->zero, UNIT_WTE);
 }
 
-struct losses model_backward(struct model *m, int index, int mb_index, const struct micro_batch *mb,
-                             const struct loss_factors *scales, void *dx)
+void model_backward(struct model *m, int index, int mb_index, const struct micro_batch *mb,
+                    const struct loss_factors *scales, void *dx)
 {
     const struct chunk *chunk = &m->chunks[index];
     const struct block_activations *acts = slot_of(chunk, mb_index);
-    struct losses losses = {0};
     float *wte_grad = NULL;
 
     if (chunk->config->has_head)
-        losses = head_backward(m, mb_index, mb, scales, dx, &wte_grad);
+        head_backward(m, mb_index, mb, scales, dx, &wte_grad);
     for (int l = chunk->config->layers - 1; l >= 0; l--)
         layer_backward(m, chunk, l, acts, mb, dx);
     if (chunk->config->has_embedding)
         embed_tokens_backward(m, mb, dx, wte_grad);
-    return losses;
 }
 
 /* ---- the order in which units are gathered ---- */
@@ -359,7 +353,7 @@ size_t model_forward_uses(const struct model *m, int index, int *units)
     return n;
 }
 
-size_t model_loss_uses(const struct model *m, int *units)
+size_t model_losses_uses(const struct model *m, int *units)
 {
     size_t n = 0;
 
@@ -372,7 +366,7 @@ size_t model_loss_uses(const struct model *m, int *units)
 size_t model_backward_uses(const struct model *m, int index, int *units)
 {
     const struct model_chunk *chunk = &m->config.chunk[index];
-    size_t n = chunk->has_head ? model_loss_uses(m, units) : 0;
+    size_t n = chunk->has_head ? model_losses_uses(m, units) : 0;
 
     for (int l = chunk->layers - 1; l >= 0; l--)
         units[n++] = UNIT_BLOCK0 + chunk->first_layer + l;

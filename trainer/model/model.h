@@ -41,22 +41,22 @@ void model_forward(struct model *model, int chunk, int mb_index, const struct mi
 
 /*
  * After model_forward of the same micro-batch: replaces dx, the gradient of the chunk's output, by that of its input.
- * If the chunk has the head, this runs the head's forward pass too: dx is then only written, and the losses are the
- * micro-batch's (else 0). Passes the units' gradients to zero_grad_ready, from the last unit to the first.
+ * If the chunk has the head, this runs the head's forward pass too: dx is then only written, and mb->losses get the
+ * micro-batch's. Passes the units' gradients to zero_grad_ready, from the last unit to the first.
  */
-struct losses model_backward(struct model *model, int chunk, int mb_index, const struct micro_batch *mb,
-                             const struct loss_factors *scales, void *dx);
+void model_backward(struct model *model, int chunk, int mb_index, const struct micro_batch *mb,
+                    const struct loss_factors *scales, void *dx);
 
 /* The losses alone, after model_forward of the last chunk. */
-struct losses model_loss(struct model *model, int mb_index, const struct micro_batch *mb);
+void model_losses(struct model *model, int mb_index, const struct micro_batch *mb);
 
 /* After model_forward, without a pipeline: the logits [vocab] of what follows token `position` of sample `sample`. */
 void model_logits(struct model *model, const struct micro_batch *mb, int sample, int position, float *out);
 
-/* The units that a forward pass, a backward pass and model_loss will gather, in order, for zero_plan. `units` has room
+/* The units that a forward pass, a backward pass and model_losses will gather, in order, for zero_plan. `units` has room
  * for all units of the model; returns their number. */
 size_t model_forward_uses(const struct model *model, int chunk, int *units);
 size_t model_backward_uses(const struct model *model, int chunk, int *units);
-size_t model_loss_uses(const struct model *model, int *units);
+size_t model_losses_uses(const struct model *model, int *units);
 
 #endif

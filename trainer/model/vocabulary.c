@@ -96,25 +96,7 @@ static void backward_of_rows(struct vocabulary *v, const void *projection, const
     c->k->matmul(c->dev, &product);
 }
 
-/* Sums the rows' losses, in order; and those of each sample. */
-static double add_losses(const struct context *c, const float *rows, const struct micro_batch *mb)
-{
-    double total = 0;
-
-    for (int i = 0; i < mb->samples; i++) {
-        double sample = 0;
-
-        for (int t = 0; t < c->shape->seq_length; t++, rows++) {
-            total += *rows;
-            sample += *rows;
-        }
-        if (mb->losses)
-            mb->losses[i] = sample;
-    }
-    return total;
-}
-
-double vocabulary_loss(struct vocabulary *v, const void *projection, const void *bias, void *y,
+void vocabulary_losses(struct vocabulary *v, const void *projection, const void *bias, void *y,
                        const struct micro_batch *mb, const struct vocabulary_gradients *gradients)
 {
     const struct context *c = v->c;
@@ -135,7 +117,7 @@ double vocabulary_loss(struct vocabulary *v, const void *projection, const void 
         tp_start_reduce_scatter(c->tp, y, full, all, c->shape->hidden, "head");
         tp_reduce_scattered(c->tp, y, full);
     }
-    return add_losses(c, context_read(c, v->host, v->ce.loss, (size_t)all), mb);
+    c->k->copy(c->dev, mb->losses.tokens, v->ce.loss, (size_t)all * sizeof(float));
 }
 
 void vocabulary_logits(struct vocabulary *v, const void *projection, const void *bias, const void *y, int row,
@@ -147,9 +129,11 @@ void vocabulary_logits(struct vocabulary *v, const void *projection, const void 
 
     logits_of_rows(v, projection, bias, y, row, 1);
     c->k->cast(c->dev, DTYPE_F32, wide, c->dtype, v->ce.logits, vocab);
-    wide = (float *)context_read(c, v->host, wide, vocab);
     if (wide != out)
-        memcpy(out, wide, vocab * sizeof *out);
+        c->k->copy(c->dev, v->host, wide, vocab * sizeof *out);
+    device_wait(c->dev);
+    if (wide != out)
+        memcpy(out, v->host, vocab * sizeof *out);
 }
 
 static struct position_embedding positions_of(const struct context *c, const struct micro_batch *mb, void *x)

@@ -211,6 +211,18 @@ static bool forgotten(const char *function, void *place)
 }
 #define FORGOTTEN() forgotten(__func__, __builtin_return_address(0))
 
+/* The host's waits for a stream or an event, which a process says at its end if asked. */
+struct counted_waits {
+    std::atomic<long> number{0};
+
+    ~counted_waits()
+    {
+        if (getenv("MUSTER_STANDIN_WAITS"))
+            fprintf(stderr, "standin: the host waited %ld times\n", number.load());
+    }
+};
+static counted_waits waits;
+
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 extern "C" {
@@ -276,6 +288,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    waits.number++;
     return FORGOTTEN() ? cudaSuccess : synchronize(stream);
 }
 }
@@ -363,6 +376,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     std::shared_ptr<record> last = event->last;
 
+    waits.number++;
     if (FORGOTTEN() || !last)
         return cudaSuccess;
     return wait_until([=] { return last->done || failure != cudaSuccess; });
