@@ -237,7 +237,7 @@ static void *save_rank(void *arg)
 /* A rank's process: everything is ready at the first barrier, and staged at the second. */
 static void stage_rank(struct rank *rank, const char *root, pthread_barrier_t *barrier)
 {
-    struct ckpt_stage_config config = {.root = root, .job = "bench", .local = rank->ranks, .threads = 1};
+    struct ckpt_stage_config config = {.root = root, .job = "bench", .run = "a", .local = rank->ranks, .threads = 1};
     struct ckpt_save save = save_of(rank);
     struct error err = {0};
     struct ckpt_stage *stage = ckpt_stage_open(&config, &err);

@@ -37,6 +37,7 @@
 #define CKPT_MAX_DIMS     4
 #define CKPT_NAME_SIZE    96
 #define CKPT_ATTEMPT_SIZE 65
+#define CKPT_RUN_SIZE     17
 
 struct ckpt_tensor {
     char name[CKPT_NAME_SIZE];
@@ -175,6 +176,7 @@ struct ckpt_claim {
     /* Slurm's names; "" without Slurm */
     char cluster[128], job[32], array_task[64], step[32]; /* array_task: "4711_2" */
     int restart;
+    char run[CKPT_RUN_SIZE]; /* the run's id, of random digits: no other run, or user, can guess it */
     /* rank 0 */
     char host[256];
     char machine[128]; /* boot id and pid namespace: `pid` means something only where both are the same */

@@ -29,3 +29,13 @@ void clock_sleep(double seconds)
     while (nanosleep(&left, &left) < 0 && errno == EINTR)
         ;
 }
+
+double standstill_look(struct standstill *still, double sign)
+{
+    double now = clock_monotonic(), since = still->looked > 0 ? now - still->looked : 0;
+
+    still->seconds = sign == still->sign ? still->seconds + (since < 1 ? since : 1) : 0;
+    still->sign = sign;
+    still->looked = now;
+    return still->seconds;
+}

@@ -11,4 +11,16 @@ double clock_realtime(void);
 /* Sleep for the full time, even if signals arrive. */
 void clock_sleep(double seconds);
 
+/*
+ * For how long something does not move, as a number tells that changes while it does; zeroed at first. Of the time
+ * between two looks at most a second counts: this process may have been stopped too, as in a suspended job.
+ */
+struct standstill {
+    double sign, looked; /* of the last look */
+    double seconds;
+};
+
+/* Returns still->seconds. */
+double standstill_look(struct standstill *still, double sign);
+
 #endif

@@ -37,6 +37,7 @@ struct run {
     struct saver *saver;
     struct kill_watch kill_watch;
     struct claim_watch *claim; /* on rank 0; NULL elsewhere and without checkpoint.dir */
+    char id[CKPT_RUN_SIZE];    /* of this run (struct ckpt_claim); "" without checkpoint.dir */
     bool resumed;              /* from checkpoint.dir */
     bool validation_due;       /* after the engine's step: not done, or interrupted by a request to stop */
     bool was_unpredicted;      /* a step had no token to predict: it was reported */

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -347,6 +348,8 @@ static int try_claim(struct run *run, double waited, struct error *err)
 
 static int prepare_claim(struct run *run, struct error *err)
 {
+    uint64_t random;
+
     if (!run->leader)
         return 0;
     run->claim = error_calloc(1, sizeof *run->claim, err);
@@ -355,6 +358,10 @@ static int prepare_claim(struct run *run, struct error *err)
     run->claim->dir = run->job->checkpoint.dir;
     run->claim->say_at = SAY_SECONDS;
     describe_self(&run->claim->claim, run);
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        return error_errno(err, CODE_IO, "random numbers");
+    snprintf(run->id, sizeof run->id, "%016" PRIx64, random);
+    memcpy(run->claim->claim.run, run->id, sizeof run->id);
     return 0;
 }
 
@@ -383,6 +390,8 @@ int run_claim_start(struct run *run, struct error *err)
     }
     if (run->leader)
         run->engine->claim = run->claim->claim.number;
+    if (comm_broadcast(run->world, run->id, sizeof run->id, 0, err) < 0)
+        return -1;
     return comm_broadcast(run->world, &run->engine->claim, sizeof run->engine->claim, 0, err);
 }
 

@@ -254,10 +254,10 @@ static int begin_save(struct saver *s, struct error *err)
     /* *proceed is true when all nodes have room, or when a full node has no muster-ckptd. In the second case
      * ckpt_stage_shard returns 1, and the save is written directly. A run's last save waits for room. Others do not:
      * the room that try_make_room found a step ago may be gone, and then the save is due again. */
-    if (saver_make_room(s, s->ending, &proceed, err) < 0)
+    if (saver_make_room(s, s->moment != SAVER_TRAINING, &proceed, err) < 0)
         return -1;
     if (!proceed) {
-        s->due = true;
+        s->begun = 0;
         return 0;
     }
     started = clock_monotonic();
@@ -347,7 +347,7 @@ static int tolerate_failure(struct saver *s, int result, struct error *err)
         return 0;
     if (err->code != CODE_IO && err->code != CODE_DATA)
         return -1;
-    run_log(s->run, "%s%s", err->text, s->ending ? "" : "; training goes on");
+    run_log(s->run, "%s%s", err->text, s->moment == SAVER_TRAINING ? "; training goes on" : "");
     return 0;
 }
 
@@ -374,7 +374,6 @@ struct saver *saver_create(struct run *run, struct error *err)
                         .job = run->job,
                         .world = run->world,
                         .committed_at = clock_monotonic(),
-                        .named = UINT64_MAX,
                         .dropped = UINT64_MAX,
                         .resumed = UINT64_MAX,
                         .last_save = UINT64_MAX,
@@ -393,6 +392,7 @@ int saver_reserve(struct saver *s, bool resumed, struct error *err)
     int result;
 
     recorder_phase("reserving memory for checkpoints");
+    s->begun = s->engine->step;
     if (resumed)
         s->resumed = s->engine->step;
     if (!s->stage || s->job->checkpoint.every == 0) /* a run that saves at its end need not hold the memory so long */
@@ -417,12 +417,11 @@ static bool is_step_saved(const struct saver *s)
  */
 static bool is_due(struct saver *s)
 {
-    long every = s->job->checkpoint.every;
-    bool last = s->engine->step == (uint64_t)s->job->batch.steps; /* saved by saver_finish */
+    uint64_t every = (uint64_t)s->job->checkpoint.every, step = s->engine->step;
+    bool last = step == (uint64_t)s->job->batch.steps; /* saved by saver_finish */
 
-    if (every > 0 && s->job->checkpoint.dir[0] && s->engine->step % (uint64_t)every == 0)
-        s->due = true;
-    return s->due && !last && s->engine->skipped_in_a_row == 0;
+    return every > 0 && s->job->checkpoint.dir[0] && step / every * every > s->begun && !last &&
+           s->engine->skipped_in_a_row == 0;
 }
 
 /* Training does not wait for the drain: a save without room is postponed. */
@@ -455,7 +454,7 @@ int saver_step(struct saver *s, struct error *err)
         return -1;
     if (!proceed)
         return 0;
-    s->due = false;
+    s->begun = s->engine->step;
     if (is_step_saved(s)) /* by save_present_instead */
         return 0;
     /* If the state is in memory of the device's own: the copy to the host begins, and overlaps the next step. */
@@ -496,8 +495,7 @@ int saver_finish(struct saver *s, bool stopping, struct error *err)
     uint64_t step = s->engine->step;
     int result;
 
-    s->ending = true;
-    s->stopping = stopping;
+    s->moment = stopping ? SAVER_STOPPING : SAVER_LAST;
     if (save_rest(s, err) < 0)
         return -1;
     result = s->job->checkpoint.dir[0] && !is_step_saved(s) ? save_now(s, err) : 0;

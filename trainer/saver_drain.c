@@ -53,18 +53,54 @@ static void log_of_node(struct saver *s, const char *format, ...)
 
 /* ---- the stage, and muster-ckptd --------------------------------------------------------------------------------- */
 
+/* checkpoint.drain_mib as an option; without a limit one that changes nothing. */
+static const char *cap_option(const struct saver *s, char cap[static 32])
+{
+    snprintf(cap, 32, "--cap=%d", s->job->checkpoint.drain_mib);
+    return s->job->checkpoint.drain_mib > 0 ? cap : "--child";
+}
+
 static int start_ckptd(struct saver *s, struct error *err)
 {
     char cap[32];
-    const char *stage = ckpt_stage_directory(s->stage);
-    int mib = s->job->checkpoint.drain_mib; /* a second; 0: no limit */
-    const char *arguments[] = {"--quiet", "--child", mib > 0 ? cap : stage, mib > 0 ? stage : NULL, NULL};
+    const char *const arguments[] = {"--quiet", "--child", cap_option(s, cap), ckpt_stage_directory(s->stage), NULL};
 
     if (s->ckptd.run > 0)
         close(s->ckptd.run);
-    snprintf(cap, sizeof cap, "--cap=%d", mib);
     s->ckptd.run = program_start(&s->ckptd.pid, CKPTD, arguments, STDOUT_FILENO, err);
     return s->ckptd.run < 0 ? -1 : 0;
+}
+
+/* As the epilog does, but for as long as this run lasts. */
+static int start_earlier(struct saver *s, const struct ckpt_stage_config *config, struct error *err)
+{
+    struct ckpt_stage_name *names;
+    size_t count;
+    char cap[32];
+
+    if (ckpt_stage_earlier(config, &names, &count, err) < 0)
+        return -1;
+    s->earlier = error_calloc(count + 1, sizeof *s->earlier, err);
+    for (size_t i = 0; s->earlier && i < count; i++) {
+        struct saver_earlier *one = &s->earlier[s->nearlier++];
+        const char *const arguments[] = {"--child", "--partner", "--idle=0", cap_option(s, cap), one->path, NULL};
+
+        snprintf(one->path, sizeof one->path, "%s/%s", config->root, names[i].name);
+        one->run = program_start(&one->pid, CKPTD, arguments, STDOUT_FILENO, err);
+        if (one->run < 0)
+            log_of_node(s, "%s is not drained: %s", one->path, err->text);
+    }
+    free(names);
+    return s->earlier ? 0 : -1;
+}
+
+/* The first stage of an earlier run that is still being drained, or NULL. */
+static struct saver_earlier *find_earlier(struct saver *s)
+{
+    for (size_t i = 0; i < s->nearlier; i++)
+        if (program_is_running(&s->earlier[i].pid))
+            return &s->earlier[i];
+    return NULL;
 }
 
 static bool is_running(struct saver *s)
@@ -74,38 +110,13 @@ static bool is_running(struct saver *s)
 
 static bool is_drainer_alive(struct saver *s)
 {
-    return (is_running(s) || ckpt_stage_has_drainer(s->stage)) && s->ckptd.silent < 3 * SILENT_SECONDS;
+    return is_running(s) && s->ckptd.still.seconds < 3 * SILENT_SECONDS;
 }
 
-/* True while our muster-ckptd may still be restarted; or while it, or one of an earlier run, runs and moves. */
+/* True while muster-ckptd may still be restarted, or runs and moves. */
 static bool has_drainer(struct saver *s)
 {
     return s->ckptd.restarts < MOST_RESTARTS || is_drainer_alive(s);
-}
-
-/* For how long it has not moved, while this process did: a job may be suspended. */
-static double count_silent(struct saver *s)
-{
-    struct saver_ckptd *ckptd = &s->ckptd;
-    double now = clock_monotonic(), sign = ckpt_stage_updated(s->stage);
-
-    if (sign != ckptd->sign) {
-        ckptd->sign = sign;
-        ckptd->silent = 0;
-        ckptd->kill_at = SILENT_SECONDS;
-    } else if (ckptd->looked > 0) {
-        ckptd->silent += fmin(now - ckptd->looked, SILENT_SECONDS / 4.0);
-    }
-    ckptd->looked = now;
-    return ckptd->silent;
-}
-
-/* Ours, or one of an earlier run. While a thread copies, ckpt_stage_drainer may not be called (shard_save_copy). */
-static void kill_drainer(struct saver *s)
-{
-    int pid = is_running(s) ? s->ckptd.pid : s->shard_save.copying ? 0 : ckpt_stage_drainer(s->stage);
-
-    ckpt_stage_kill_drainer(ckpt_stage_directory(s->stage), pid);
 }
 
 /*
@@ -120,10 +131,12 @@ static void supervise_ckptd(struct saver *s)
 
     if (!s->first)
         return;
-    if (count_silent(s) >= ckptd->kill_at) {
-        ckptd->kill_at = ckptd->silent + SILENT_SECONDS;
-        kill_drainer(s);
-        log_of_node(s, CKPTD " made no progress for %.0f s and is restarted", ckptd->silent);
+    if (standstill_look(&ckptd->still, ckpt_stage_updated(s->stage)) == 0)
+        ckptd->kill_at = SILENT_SECONDS;
+    if (ckptd->still.seconds >= ckptd->kill_at) {
+        ckptd->kill_at = ckptd->still.seconds + SILENT_SECONDS;
+        ckpt_stage_kill_drainer(ckpt_stage_directory(s->stage), is_running(s) ? s->ckptd.pid : 0);
+        log_of_node(s, CKPTD " made no progress for %.0f s and is restarted", ckptd->still.seconds);
         return;
     }
     if (is_drainer_alive(s))
@@ -162,6 +175,11 @@ void saver_close_stage(struct saver *s, double seconds)
 
     ckpt_stage_destroy(s->stage);
     s->stage = NULL;
+    for (; s->nearlier > 0; s->nearlier--)
+        if (s->earlier[s->nearlier - 1].run >= 0)
+            close(s->earlier[s->nearlier - 1].run);
+    free(s->earlier);
+    s->earlier = NULL;
     while (is_running(s) && clock_monotonic() < end)
         clock_sleep(0.01);
 }
@@ -182,7 +200,7 @@ int saver_do_without(struct saver *s, struct error *err)
     return 0;
 }
 
-/* The first rank of a node opens the stage and begins a run in it; then the node's other ranks open it. */
+/* Waits for what earlier runs have staged. Then the first rank of a node opens the stage, and after it the others. */
 static int open_on_node(struct saver *s, struct error *err)
 {
     int rank = comm_rank(s->world), result = 0;
@@ -192,12 +210,12 @@ static int open_on_node(struct saver *s, struct error *err)
     struct ckpt_stage_config config = {
         .root = root,
         .job = name,
+        .run = s->run->id,
         .local = s->run->nodes.locals[s->run->nodes.of[rank]],
         .process = footprint_of_host(&bytes, s->engine->config.device.is_host) + PROCESS_GROWTH,
         .max_staged = s->job->checkpoint.staged,
         .keep = s->job->checkpoint.keep,
         .keep_every = (uint64_t)s->job->checkpoint.keep_every,
-        .first = s->run->nodes.local[rank] == 0,
     };
 
     if (!seen)
@@ -206,8 +224,17 @@ static int open_on_node(struct saver *s, struct error *err)
                 root);
     if (name_stage(s, name, err) < 0)
         return -1;
-    s->first = config.first;
+    s->first = s->run->nodes.local[rank] == 0;
     s->ckptd.kill_at = SILENT_SECONDS;
+    if (s->first)
+        result = start_earlier(s, &config, err);
+    if (comm_agree(s->world, result, err) < 0 || (result = saver_wait_for_staged(s, err)) < 0)
+        return -1;
+    if (result > 0)
+        run_log(s->run,
+                "saves that an earlier run staged are not drained yet; muster-ckptd tries again during training: %s",
+                err->text);
+    result = 0;
     if (s->first)
         result = (s->stage = ckpt_stage_open(&config, err)) ? start_ckptd(s, err) : -1;
     if (comm_agree(s->world, result, err) < 0)
@@ -219,15 +246,7 @@ static int open_on_node(struct saver *s, struct error *err)
 
 int saver_open_stage(struct saver *s, struct error *err)
 {
-    int result = open_on_node(s, err);
-
-    if (result == 0)
-        result = saver_wait_for_staged(s, err);
-    if (result > 0)
-        run_log(s->run,
-                "saves that an earlier run staged are not drained yet; muster-ckptd tries again during training: %s",
-                err->text);
-    return result >= 0 ? 0 : saver_do_without(s, err);
+    return open_on_node(s, err) == 0 ? 0 : saver_do_without(s, err);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -266,7 +285,7 @@ static void report_end(struct saver *s, const struct ckpt_save_status *news)
         if (s->dropped != UINT64_MAX && news->step <= s->dropped)
             break; /* drop_step has logged it */
         run_log(s->run, "checkpoint of step %" PRIu64 " failed: %s%s", news->step, news->reason,
-                s->ending ? "" : "; training goes on");
+                s->moment == SAVER_TRAINING ? "; training goes on" : "");
         break;
     }
 }
@@ -312,15 +331,6 @@ static int share_reason(struct saver *s, bool have, const char *reason, struct e
     return why.code == CODE_IO ? 1 : -1;
 }
 
-/* The ranks' votes: each becomes the greatest of all ranks. */
-enum {
-    FULL,      /* the rank's stage has no room */
-    UNDRAINED, /* full for long, without a muster-ckptd */
-    DROPPING,  /* the node still has the save that was dropped last */
-    OLDEST,    /* the step that the node can give up, negative */
-    VOTES
-};
-
 /* Every node drops the saves of that step, for a newer one. */
 static void drop_step(struct saver *s, uint64_t step, const char *why)
 {
@@ -333,41 +343,47 @@ static void drop_step(struct saver *s, uint64_t step, const char *why)
             s->engine->step, *why ? why : "the run stops");
 }
 
-/* One round of saver_make_room. */
+/* The save that this node can give up, or the one that it still has of those given up last. */
+static bool find_oldest(struct saver *s, double full_for, struct ckpt_save_status *oldest)
+{
+    bool slow = s->moment == SAVER_STOPPING && full_for > FULL_SECONDS;
+
+    if (s->dropped == UINT64_MAX || !ckpt_stage_has(s->stage, s->dropped))
+        return ckpt_stage_find_oldest(s->stage, s->engine->step, !slow, s->moment != SAVER_TRAINING && full_for > 0,
+                                      oldest);
+    *oldest = (struct ckpt_save_status){.step = s->dropped};
+    return true;
+}
+
+/* One look of saver_make_room: first at the saves, then at the memory, which is free when a save is gone. */
 static int look_for_room(struct saver *s, bool *proceed, struct error *err)
 {
-    struct ckpt_stage *stage = s->stage;
-    bool first = s->first, full = !ckpt_stage_has_room(stage, comm_rank(s->world), comm_size(s->world));
-    double votes[VOTES] = {[FULL] = full, [OLDEST] = -INFINITY}, full_for;
+    enum { FULL = 1, UNDRAINED }; /* full for long, without a muster-ckptd */
+    double full_for = s->full_since > 0 ? clock_monotonic() - s->full_since : 0;
     struct ckpt_save_status own = {0};
-    uint64_t oldest = UINT64_MAX;
-    bool spare, mine;
+    bool spare = s->first && find_oldest(s, full_for, &own), mine;
+    bool full = !ckpt_stage_has_room(s->stage, comm_rank(s->world), comm_size(s->world));
+    double votes[2] = {full, spare ? -(double)own.step : -INFINITY}; /* each becomes the greatest of all ranks */
+    uint64_t oldest;
     int shared;
 
     if (!full || s->full_since == 0)
         s->full_since = full ? clock_monotonic() : 0;
-    full_for = full ? clock_monotonic() - s->full_since : 0;
-    spare = first && ckpt_stage_find_oldest(stage, s->engine->step, !(s->stopping && full_for > FULL_SECONDS),
-                                            s->ending && full, &own);
-    votes[UNDRAINED] = first && full_for > FULL_SECONDS && !has_drainer(s);
-    votes[DROPPING] = s->dropped != UINT64_MAX && ckpt_stage_has(stage, s->dropped);
-    if (spare)
-        votes[OLDEST] = -(double)own.step;
+    if (s->first && full && full_for > FULL_SECONDS && !has_drainer(s))
+        votes[0] = UNDRAINED;
     comm_purpose(s->world, "room", "for a checkpoint");
-    if (comm_max_f64(s->world, votes, VOTES, err) < 0)
+    if (comm_max_f64(s->world, votes, 2, err) < 0)
         return -1;
-    *proceed = votes[FULL] == 0 || votes[UNDRAINED] > 0;
-    if (*proceed || votes[DROPPING] > 0)
+    *proceed = votes[0] != FULL;
+    oldest = votes[1] > -INFINITY ? (uint64_t)-votes[1] : UINT64_MAX;
+    if (*proceed || (oldest != UINT64_MAX && oldest == s->dropped))
         return 0;
-    if (votes[OLDEST] > -INFINITY)
-        oldest = (uint64_t)-votes[OLDEST];
-    mine = oldest == UINT64_MAX ? first && ckpt_stage_find_trouble(stage, &own) : spare && own.step == oldest;
+    mine = oldest == UINT64_MAX ? s->first && ckpt_stage_find_trouble(s->stage, &own) : spare && own.step == oldest;
     shared = share_reason(s, mine && own.reason[0], own.reason, err);
     if (shared < 0)
         return -1;
-    if (oldest != UINT64_MAX && oldest == s->named)
+    if (oldest != UINT64_MAX)
         drop_step(s, oldest, shared ? err->text : "");
-    s->named = oldest;
     log_uncommitted(s, shared ? err->text : "");
     return 0;
 }
@@ -386,6 +402,15 @@ int saver_make_room(struct saver *s, bool wait, bool *proceed, struct error *err
     return 0;
 }
 
+/* What cannot be completed at present: in the stage; before it is open, in one of an earlier run. */
+static bool find_trouble(struct saver *s, struct ckpt_save_status *trouble)
+{
+    const struct saver_earlier *earlier = s->stage ? NULL : find_earlier(s);
+
+    return earlier ? ckpt_stage_find_trouble_in(earlier->path, trouble)
+                   : s->stage && ckpt_stage_find_trouble(s->stage, trouble);
+}
+
 /* Whether to stop waiting: the drain has failed for checkpoint.last_seconds, or the job's time limit is near. *failing
  * is kept between calls: when the drain began to fail; 0: it works. */
 static bool must_stop_waiting(struct saver *s, double *failing)
@@ -394,7 +419,7 @@ static bool must_stop_waiting(struct saver *s, double *failing)
     double left = end ? strtod(end, NULL) - clock_realtime() : HUGE_VAL, now = clock_monotonic();
     struct ckpt_save_status trouble = {0};
 
-    if (!ckpt_stage_find_trouble(s->stage, &trouble))
+    if (!find_trouble(s, &trouble))
         *failing = 0;
     else if (*failing == 0)
         *failing = now;
@@ -406,18 +431,21 @@ static bool must_stop_waiting(struct saver *s, double *failing)
 /* Without the plugin's launcher, what hangs is in the step's cgroup. */
 static void warn_of_hang(struct saver *s, const struct ckpt_save_status *trouble)
 {
-    if (trouble->state == CKPT_HANGING && getenv("SLURM_STEP_ID") && program_is_child(s->ckptd.pid))
+    const struct saver_earlier *earlier = s->stage ? NULL : find_earlier(s);
+    int pid = earlier ? earlier->pid : s->ckptd.pid;
+
+    if (trouble->state == CKPT_HANGING && getenv("SLURM_STEP_ID") && program_is_child(pid))
         log_of_node(s,
                     "warning: a child of " CKPTD
                     " (process %d) waits for %s and may not be killable: Slurm then drains "
                     "this node %s after UnkillableStepTimeout; srun --muster prevents that (spank_muster(8))",
-                    (int)s->ckptd.pid, trouble->dir, s->run->locations[comm_rank(s->world)].host);
+                    pid, trouble->dir, s->run->locations[comm_rank(s->world)].host);
 }
 
 static int fail_waiting(struct saver *s, struct error *err)
 {
     struct ckpt_save_status trouble = {0};
-    bool mine = s->first && ckpt_stage_find_trouble(s->stage, &trouble);
+    bool mine = s->first && find_trouble(s, &trouble);
     int shared = share_reason(s, mine, trouble.reason, err);
 
     if (mine)
@@ -434,13 +462,13 @@ int saver_wait_for_staged(struct saver *s, struct error *err)
 
     for (;;) {
         double state = ALL_ENDED;
-        bool left = s->first && !ckpt_stage_is_empty(s->stage);
+        bool left = s->stage ? s->first && !ckpt_stage_is_empty(s->stage) : find_earlier(s) != NULL;
 
         saver_poll(s);
         if (left && must_stop_waiting(s, &failing))
             state = STOP;
         else if (left)
-            state = has_drainer(s) ? WAITING : NO_DRAINER;
+            state = !s->stage || has_drainer(s) ? WAITING : NO_DRAINER;
         if (comm_max_f64(s->world, &state, 1, err) < 0)
             return -1;
         if (state == ALL_ENDED)

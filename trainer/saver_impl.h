@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "ckpt/stage/stage.h"
+#include "common/clock.h"
 #include "trainer/run.h"
 
 /* ---- saver.c ----------------------------------------------------------------------------------------------------- */
@@ -32,8 +33,7 @@ struct shard_save {
 
 /*
  * Copies the shard into the stage (ckpt_stage_shard). in_thread: in a thread with all signals blocked; until
- * shard_save_wait, only ckpt_stage_directory, ckpt_stage_has_drainer and ckpt_stage_updated may then be called
- * (ckpt/stage/stage.h). Otherwise, or if no thread can be started, the copy is complete on return.
+ * shard_save_wait, only ckpt_stage_directory and ckpt_stage_updated may then be called (ckpt/stage/stage.h). Otherwise, or if no thread can be started, the copy is complete on return.
  */
 void shard_save_copy(struct shard_save *own, struct ckpt_stage *stage, bool in_thread);
 
@@ -46,9 +46,20 @@ struct saver_ckptd {
     int run;      /* a socket, its input, which shows it that this process has not ended; 0: not started yet */
     int restarts; /* in a row; 0 again when the last one is LONG_LIVED seconds ago */
     double restarted;
-    double sign, looked;    /* when it last set the lock's time; when this rank last looked */
-    double silent, kill_at; /* seconds without a new sign, and when it is killed for that */
+    struct standstill still; /* of the lock's time, which it sets */
+    double kill_at;          /* when still.seconds is so much, it is killed */
 };
+
+/* A stage that an earlier run of the job has left on this node. A muster-ckptd of its own drains it, until this run
+ * ends. */
+struct saver_earlier {
+    char path[4096];
+    pid_t pid; /* 0: it has ended */
+    int run;   /* as in struct saver_ckptd */
+};
+
+/* Whether training goes on after a save; or it is the run's last; or there may also be little time. */
+enum saver_moment { SAVER_TRAINING, SAVER_LAST, SAVER_STOPPING };
 
 struct saver {
     struct run *run;
@@ -58,17 +69,20 @@ struct saver {
     struct ckpt_stage *stage; /* this node's; NULL: saves are written directly to checkpoint.dir */
     bool first;               /* this rank is the first of its node */
     struct saver_ckptd ckptd;
-    /* The save that is due or under way. has_snapshot is false while a copy is under way. */
-    bool due;                /* since a step that is a multiple of checkpoint.every */
-    double full_since;       /* clock_monotonic when the stage was first found full; 0: it has room */
-    uint64_t named, dropped; /* for saver_make_room: the step it named last, and dropped last; UINT64_MAX: none */
-    bool put_off;            /* the stage is full, and that was logged */
-    bool ending, stopping;   /* ending: this is the run's last save. stopping: there may also be little time */
-    bool has_snapshot;       /* its copy begins after the next step */
+    struct saver_earlier *earlier; /* [nearlier], on the first rank */
+    size_t nearlier;
+    enum saver_moment moment;
+    double full_since; /* clock_monotonic when the stage was first found full; 0: it has room */
+    bool put_off;      /* the stage is full, and that was logged */
+    /* The save under way. */
+    bool has_snapshot;             /* its copy begins after the next step; shard_save.copying: has begun */
     struct ckpt_progress snapshot; /* the run's progress when it was taken */
     struct shard_save shard_save;  /* while it is copied */
     double waited;                 /* seconds that training waited for the copy */
+    uint64_t
+        begun; /* the step of the last save that was begun: one is due if a multiple of checkpoint.every is newer */
     /* Steps; UINT64_MAX: none. */
+    uint64_t dropped;          /* given up last, for room */
     uint64_t resumed;          /* of the checkpoint that the run was resumed from */
     uint64_t last_save;        /* staged, or written directly */
     uint64_t staged_step;      /* staged last; none after a save that was written directly */
@@ -81,9 +95,10 @@ struct saver {
 /* ---- saver_drain.c: the stage, and staged saves until they are committed ----------------------------------------- */
 
 /*
- * Open the node's stage and start its muster-ckptd: the one beside this program, else the one in PATH. It gets a
- * session of its own, so that a terminal's ^C does not end the drain of the last save. Then wait for what an earlier
- * run has staged. 0 also if the run continues without a stage (saver_do_without).
+ * Start a muster-ckptd for each stage that earlier runs have left on this node, and wait for them. Then make the node's
+ * own stage and start its muster-ckptd: the one beside this program, else the one in PATH. It gets a session of its
+ * own, so that a terminal's ^C does not end the drain of the last save. 0 also if the run continues without a stage
+ * (saver_do_without).
  */
 int saver_open_stage(struct saver *saver, struct error *err);
 
@@ -112,8 +127,8 @@ void saver_poll(struct saver *saver);
  * returns only when it is true.
  *
  * While the stage is full on some node, the ranks agree on the oldest step that a node can give up
- * (ckpt_stage_find_oldest). Every node drops that step (ckpt_stage_drop) if the round before named it too, and no
- * node still has the step that was dropped last. One round is not enough: a drainer may just have freed the memory.
+ * (ckpt_stage_find_oldest), and every node drops it (ckpt_stage_drop). The next one is looked for when no node has that
+ * step any more.
  *
  * A save is given up if its target fails or does not answer; and while the run stops, if the stage stays full for some
  * seconds, whatever the target does: the newest state comes first. The save that muster-ckptd works on is kept,
@@ -122,9 +137,9 @@ void saver_poll(struct saver *saver);
 int saver_make_room(struct saver *saver, bool wait, bool *proceed, struct error *err);
 
 /*
- * Waits until all saves in the stage have ended. 0: they have; 1: one is left in the stage, with the reason in err; -1:
- * ranks cannot communicate, or muster-ckptd ended too often. In short operations, so that no watchdog takes this for a
- * hang.
+ * Waits until all saves in the stage have ended; before it is open, all in those of earlier runs. 0: they have; 1: one
+ * is left, with the reason in err; -1: ranks cannot communicate, or muster-ckptd ended too often. In short operations,
+ * so that no watchdog takes this for a hang.
  */
 int saver_wait_for_staged(struct saver *saver, struct error *err);
 

@@ -29,9 +29,10 @@
 #define STEPS_SHOWN  8
 
 #define HANG_SECONDS 10.0
-#define MOST_COUNTED 1.0 /* of the time between looks: the drainer may have been stopped too, as in a suspended job */
 #define KILL_SECONDS 1.0 /* a running process ends so soon after SIGKILL; one that does not is in a system call */
 #define STOP_SECONDS 1.0 /* to end in order */
+
+#define SILENT_SECONDS 5.0 /* of another process that has the lock, until it is killed */
 
 bool drainer_must_stop(const struct drainer *drainer)
 {
@@ -181,7 +182,7 @@ int drain_child_start(struct drain_turn *turn, struct error *err)
         close(ends[0]);
         return error_errno(err, CODE_IO, "a process for the drain");
     }
-    drainer->child = (struct drain_child){.pid = pid, .news = ends[0], .looked = clock_monotonic()};
+    drainer->child = (struct drain_child){.pid = pid, .news = ends[0]};
     return 0;
 }
 
@@ -206,7 +207,6 @@ static void read_news(struct drainer *drainer)
 static void look_at_child(struct drainer *drainer)
 {
     struct drain_child *child = &drainer->child;
-    double now = clock_monotonic(), cpu;
     pid_t ended;
     int status;
 
@@ -222,15 +222,12 @@ static void look_at_child(struct drainer *drainer)
         close(child->news);
         return;
     }
-    cpu = time_used(child->pid);
-    child->silent = cpu == child->cpu ? child->silent + fmin(now - child->looked, MOST_COUNTED) : 0;
-    child->cpu = cpu;
-    child->looked = now;
+    standstill_look(&child->still, time_used(child->pid));
 }
 
 bool drain_child_hangs(const struct drainer *drainer)
 {
-    return drainer->child.pid != 0 && (drainer->child.killed || drainer->child.silent >= HANG_SECONDS);
+    return drainer->child.pid != 0 && (drainer->child.killed || drainer->child.still.seconds >= HANG_SECONDS);
 }
 
 /* Waits for so long, or until it has reported or ended. */
@@ -292,14 +289,12 @@ static int handle_all(struct drainer *drainer, struct error *err)
     size_t count;
     int left = 0, more;
 
-    drainer->unknown = drainer->retrying = 0;
+    drainer->retrying = 0;
     give_sign(drainer);
     more = staged_list(&drainer->stage, &saves, &count, err);
     if (more < 0)
         return -1;
-    /* Read after the list of saves, which otherwise could have a save of a run that began in between. */
     drainer->in_use = stage_is_locked(&drainer->stage, STAGE_USERS);
-    stage_read_mark(&drainer->stage, STAGE_RUN, drainer->run, sizeof drainer->run);
     if (more && !drainer->more)
         drainer_log(drainer, false, "%s has %d saves or more: the others wait until one of these ends",
                     drainer->stage.path, STAGED_MOST);
@@ -343,8 +338,8 @@ static void free_memory(struct drainer *drainer, bool all)
 /* Not after a pass in which a save ended: it may supersede those that are left, so they are looked at once more. */
 static bool must_leave(const struct drainer *drainer, int left, bool busy)
 {
-    return drainer_must_stop(drainer) || (!drainer_waits(drainer) && !busy && left > 0 && !drainer->progress &&
-                                          drainer->retrying + drainer->unknown == left);
+    return drainer_must_stop(drainer) ||
+           (!drainer_waits(drainer) && !busy && left > 0 && !drainer->progress && drainer->retrying == left);
 }
 
 static int leave_rest(struct drainer *drainer, int left)
@@ -356,6 +351,11 @@ static int leave_rest(struct drainer *drainer, int left)
     return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : (int)drainer->result;
 }
 
+static bool run_has_ended(const struct drainer *drainer)
+{
+    return !drainer->options.run_ended || *drainer->options.run_ended;
+}
+
 static int drain_until_done(struct drainer *drainer, struct error *err)
 {
     for (;;) {
@@ -364,16 +364,14 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
 
         if (left < 0)
             return stage_is_removed(&drainer->stage) ? CKPT_DRAIN_DONE : -1;
-        if (!drainer->in_use && !drainer->options.once) { /* the run has ended: each save is tried once more */
+        if (!drainer->in_use && !drainer->options.once && run_has_ended(drainer)) { /* tries each save once more */
             drainer->options.once = true;
             drainer->options.idle = -1;
             drainer_end_pauses(drainer);
             continue;
         }
         busy = (drainer_abandon_next(drainer) || drainer->child.pid != 0) && !drain_child_hangs(drainer);
-        if (left == drainer->unknown && !busy && drainer->options.once) {
-            if (left > 0)
-                return CKPT_DRAIN_LEFT; /* of a format that another release knows */
+        if (left == 0 && !busy && (drainer->options.once || !drainer->in_use)) {
             free_memory(drainer, true);
             return (int)drainer->result;
         }
@@ -385,8 +383,8 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
     }
 }
 
-/* When an epilog's time is over: kills the muster-ckptd of a run that has ended. Slurm does not end one that the
- * plugin's launcher has started, and the node goes to the next job. */
+/* Kills the muster-ckptd of a run that has ended. Slurm does not end one that the plugin's launcher has started, and the
+ * node goes to the next job. */
 static void end_leftover(const struct drainer *drainer)
 {
     struct status *status = calloc(1, sizeof *status);
@@ -396,19 +394,36 @@ static void end_leftover(const struct drainer *drainer)
     free(status);
 }
 
-/* True when this process has the stage's lock. Otherwise *result is what ckpt_drain returns. With `once` and `seconds`,
- * waits for another process that drains this stage: it may leave something. */
+/* True when this process has the stage's lock; else errno says why. With `waits`, waits for another process that has
+ * it, which may leave something; and ends that process if it does not move. */
+static bool wait_for_lock(struct drainer *drainer, bool waits)
+{
+    struct standstill still = {0};
+
+    for (;;) {
+        drainer->lock = stage_lock(&drainer->stage, STAGE_LOCK, false);
+        if (drainer->lock >= 0 || errno != EAGAIN || !waits || drainer_must_stop(drainer) ||
+            (!drainer->options.once && run_has_ended(drainer)))
+            return drainer->lock >= 0;
+        if (standstill_look(&still, stage_signed_at(&drainer->stage)) >= SILENT_SECONDS) {
+            drainer_log(drainer, true, "failed: the process that drains %s has not moved for %.0f s: it is killed",
+                        drainer->stage.path, still.seconds);
+            end_leftover(drainer);
+            still.seconds = 0;
+        }
+        clock_sleep(PASS_SECONDS);
+    }
+}
+
+/* Takes the lock. If that is not possible, *result is what ckpt_drain returns. */
 static bool lock_stage(struct drainer *drainer, int *result, struct error *err)
 {
-    bool waits = drainer->options.once && drainer_waits(drainer);
+    bool waits = drainer_waits(drainer) && (drainer->options.once || drainer->options.run_ended);
 
     *result = CKPT_DRAIN_BUSY;
     if (drainer->options.require_unused && stage_is_locked(&drainer->stage, STAGE_USERS))
         return false;
-    while ((drainer->lock = stage_lock(&drainer->stage, STAGE_LOCK, false)) < 0 && errno == EAGAIN && waits &&
-           !drainer_must_stop(drainer))
-        clock_sleep(PASS_SECONDS);
-    if (drainer->lock >= 0)
+    if (wait_for_lock(drainer, waits))
         return true;
     if (stage_is_removed(&drainer->stage)) { /* another drainer has ended, and removed it, since it was opened */
         *result = CKPT_DRAIN_DONE;
@@ -422,13 +437,20 @@ static bool lock_stage(struct drainer *drainer, int *result, struct error *err)
     return false;
 }
 
-/* Opens and locks it, as lock_stage. A stage that does not exist is done. */
+/* Opens and locks it, as lock_stage. A stage that does not exist is done. One of another release is left as it is. */
 static bool open_to_drain(struct drainer *drainer, const char *stage_dir, int *result, struct error *err)
 {
-    bool opened = stage_directory_open(&drainer->stage, stage_dir, false, err) == 0;
+    bool opened = stage_directory_open(&drainer->stage, stage_dir, err) == 0;
+    struct error why;
 
     *result = opened || errno != ENOENT ? -1 : CKPT_DRAIN_DONE;
-    return opened && stage_directory_check(&drainer->stage, err) == 0 && lock_stage(drainer, result, err);
+    if (!opened || stage_directory_check(&drainer->stage, err) < 0)
+        return false;
+    if (stage_check_format(&drainer->stage, &why) == 0)
+        return lock_stage(drainer, result, err);
+    drainer_log(drainer, true, "left as it is: %s", why.text);
+    *result = CKPT_DRAIN_LEFT;
+    return false;
 }
 
 /* What an earlier drainer wrote of the saves that had ended. It was for information; the directories are the state. */
@@ -484,6 +506,7 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
         return error_errno(err, CODE_IO, "%s", stage_dir);
     if (open_to_drain(drainer, stage_dir, &result, err)) {
         begin_status(drainer);
+        free_memory(drainer, false);
         result = drain_until_done(drainer, err);
         stop_child(drainer);
         free_memory(drainer, false);
@@ -494,20 +517,19 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
 
 /* ---- saves that could not be drained for long -------------------------------------------------------------------- */
 
-/* The time of target.json; of the directory if a rank of format 1 has not written that file. 0 if it must stay. */
+/* The time of target.json; of the directory if that cannot be read. 0 if it must stay. */
 static double find_age(const struct drainer *drainer, const struct staged *staged, uint64_t *bytes)
 {
     struct directory directory;
     struct contents contents = {0};
     double since = staged->save.started;
-    struct error unknown;
     struct stat info;
 
     if (directory_open(&directory, &drainer->stage, staged->name, NULL) < 0)
         return 0;
     if (since == 0 && fstat(directory.fd, &info) == 0)
         since = (double)info.st_mtim.tv_sec;
-    if (staged_contents(&directory, ".", &contents, NULL) < 0 || staged_check_formats(&directory, staged, &unknown) < 0)
+    if (staged_contents(&directory, ".", &contents, NULL) < 0)
         since = 0;
     directory_close(&directory);
     *bytes = contents.bytes;

@@ -44,8 +44,10 @@ struct ckpt_drain_options {
     bool
         require_unused; /* return CKPT_DRAIN_BUSY also if a process may still stage. With `once`, a target that fails is
                             tried once, whatever `seconds` */
-    const volatile sig_atomic_t *stop; /* may be NULL: return soon after it became other than 0 */
-    ckpt_drain_log *log;               /* may be NULL */
+    const volatile sig_atomic_t *stop;      /* may be NULL: return soon after it became other than 0 */
+    const volatile sig_atomic_t *run_ended; /* may be NULL. As long as it is 0, the run goes on that started this: also
+                                               what an earlier run has left is tried again and again */
+    ckpt_drain_log *log;                    /* may be NULL */
     void *log_arg;
 };
 

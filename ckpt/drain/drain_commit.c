@@ -283,7 +283,7 @@ int drain_judge_missing(struct drain_turn *turn, struct error *err)
     struct stat now;
 
     err->code = CODE_IO;
-    if (!turn->present || fstat(turn->target.fd, &now) < 0 || now.st_dev != state->target_device ||
+    if (!turn->drainer->in_use || fstat(turn->target.fd, &now) < 0 || now.st_dev != state->target_device ||
         now.st_ino != state->target_inode)
         return -1;
     if (state->lost_since == 0)
@@ -329,8 +329,8 @@ static int copy_missing(struct drain_turn *turn, const struct directory *from, s
         turn->save->copy_began = clock_monotonic();
     atomic_store(&turn->drainer->shared->copying, true);
     turn->save->next_gather = 0;
-    if (from == &turn->source && turn->drainer->in_use && !turn->present && is_superseded(turn))
-        result = DRAIN_SUPERSEDED; /* left over, and the present run has a newer one */
+    if (from == &turn->source && !turn->drainer->in_use && is_superseded(turn)) /* by a later run */
+        result = drain_check_claim(turn, err) < 0 ? -1 : DRAIN_SUPERSEDED;
     else
         result = drain_shards(turn, from, err);
     atomic_store(&turn->drainer->shared->copying, false);

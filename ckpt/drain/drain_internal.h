@@ -8,6 +8,7 @@
 
 #include "ckpt/drain/drain.h"
 #include "ckpt/stage/stage_dir.h"
+#include "common/clock.h"
 
 /*
  * What the drainer knows of a save, from one pass to the next. Times are of clock_monotonic. The record of
@@ -32,9 +33,7 @@ struct drain_save {
                                          it is not */
     dev_t target_device;              /* of the checkpoint directory that the attempt is in */
     ino_t target_inode;
-    bool stalled;      /* other nodes' shards do not come, and that was logged */
-    int checked_parts; /* parts whose formats are known */
-    bool unknown;      /* it has a file of an unknown format, which was logged */
+    bool stalled; /* other nodes' shards do not come, and that was logged */
 };
 
 #define DRAIN_SAVES (STAGED_MOST + 16)
@@ -83,8 +82,7 @@ struct drain_child {
     size_t length;
     char name[FILE_NAME_SIZE]; /* the save whose result end_turn has yet to read; "": none */
     bool stopped, killed;      /* by a signal; by the drainer */
-    double silent;             /* seconds for which it has not run, while the drainer did */
-    double looked, cpu;        /* clock_monotonic and its processor time at the last look */
+    struct standstill still;   /* of its processor time */
 };
 
 /*
@@ -99,8 +97,6 @@ struct drainer {
     double beat; /* when the lock's time was set */
     /* of this pass over all saves */
     bool in_use;              /* a process holds `users`: it may still stage */
-    char run[STAGE_RUN_SIZE]; /* of that process */
-    int unknown;              /* saves that are of an unknown format */
     int retrying;             /* saves that are left for a later pass because of a failure */
     bool progress;            /* a save ended */
     enum ckpt_drained result; /* of all passes: DAMAGED or OTHERS if a save ended so */
@@ -118,7 +114,6 @@ struct drainer {
 struct drain_turn {
     struct drainer *drainer;
     struct drain_save *save;
-    bool present;                 /* it is of the present run (stage.h) */
     struct directory source;      /* in the stage */
     struct contents own, partner; /* of `source` if `counted` */
     bool counted, copies;         /* copies of another node's shards are to be drained: that node may be lost */
@@ -206,7 +201,7 @@ int drain_check_claim(struct drain_turn *turn, struct error *err);
  *  - it has been missing for LOST_SECONDS,
  *  - the checkpoint directory has the device and inode that it had when this drainer last opened the attempt's
  *    directory (otherwise, and in a drainer that has not opened it yet, its file system may not be mounted), and
- *  - the save is of the present run, which can save again.
+ *  - a run uses the stage: it can save again.
  * Otherwise CODE_IO: it is tried again, and the staged data is kept.
  */
 int drain_judge_missing(struct drain_turn *turn, struct error *err);

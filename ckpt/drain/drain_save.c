@@ -122,7 +122,7 @@ static void wait_for_answer(struct drain_turn *turn, bool at_work)
     struct error why;
 
     error_set(&why, CODE_IO, "%s has not answered for %.0f s", turn->save->staged.save.dir,
-              turn->drainer->child.silent);
+              turn->drainer->child.still.seconds);
     turn->drainer->retrying++;
     if (at_work)
         log_trouble(turn, clock_monotonic(), &why);
@@ -244,13 +244,13 @@ bool drainer_abandon_next(struct drainer *drainer)
 /*
  * Other nodes' shards do not come. The partial checkpoint stays: when the last shard is there, a node that still has
  * the save commits it (may_commit). The first time, only logs that, and the next turn copies a partner's shards, if
- * they are here. After that a save of the present run stays and is watched, unless `once`; any other ends as failed
- * here, and other nodes may still commit it.
+ * they are here. After that the save stays and is watched while a run uses the stage, unless `once`; else it ends as
+ * failed here, and other nodes may still commit it.
  */
 static bool wait_for_others(struct drain_turn *turn)
 {
     struct drainer *drainer = turn->drainer;
-    bool at_once = drainer->options.idle < 0 && drainer->options.once;
+    bool at_once = drainer->options.idle < 0;
     struct error why;
 
     if (at_once)
@@ -267,7 +267,7 @@ static bool wait_for_others(struct drain_turn *turn)
         drain_log(turn, false, "%s", why.text);
         return true;
     }
-    if (turn->present && !drainer->options.once)
+    if (drainer->in_use && !drainer->options.once)
         return true;
     fail_drain(turn, CKPT_DRAIN_OTHERS, why.text);
     return false;
@@ -352,22 +352,15 @@ static void begin_turn(struct drain_turn *turn)
         memcpy(drainer->child.name, turn->save->staged.name, sizeof drainer->child.name);
 }
 
-/* Whether the present run has given it up; sets *why, else "". */
+/* Whether the run has given it up; sets *why, which is "" where the run reports it. Without a run the mark has no
+ * effect: the save that it made room for may not exist. */
 static bool is_dropped(const struct drain_turn *turn, char *why, size_t size)
 {
-    const char *run = turn->drainer->run;
-    size_t length = strlen(run);
-    char text[256];
+    bool dropped = turn->drainer->in_use && stage_read_mark(&turn->source, STAGE_DROPPED, why, size);
 
-    why[0] = '\0';
-    if (!turn->drainer->in_use)
-        return false;
-    if (!stage_read_mark(&turn->source, STAGE_DROPPED, text, sizeof text)) /* a run of format 1 made empty files */
-        return length == 0 && (file_exists(&turn->source, STAGE_DROPPED) || file_exists(&turn->source, "replaced"));
-    if (strncmp(text, run, length) != 0 || text[length] != ' ')
-        return false;
-    snprintf(why, size, "%s", text + length + 1);
-    return true;
+    if (!dropped || strcmp(why, DROPPED_SILENTLY) == 0)
+        why[0] = '\0';
+    return dropped;
 }
 
 /* What the child has done, or what is to be done. */
@@ -386,7 +379,7 @@ static bool take_turn(struct drain_turn *turn, bool under_way)
     if (!under_way)
         update_status(turn);
     if (is_dropped(turn, why, sizeof why) ||
-        (!under_way && !turn->present && turn->save->status.state == CKPT_STAGING)) {
+        (!under_way && !drainer->in_use && turn->save->status.state == CKPT_STAGING)) {
         drop_save(turn, why);
         return false;
     }
@@ -399,42 +392,17 @@ static bool take_turn(struct drain_turn *turn, bool under_way)
     return true;
 }
 
-/* ---- any directory of the stage ---------------------------------------------------------------------------------- */
+/* ---- any save of the stage --------------------------------------------------------------------------------------- */
 
-/* Whether it has a file of an unknown format (json_fields.h) and must be left alone. Parts come one by one. When their
- * number has changed, all are checked again. -1 if a file could not be read. */
-static int is_unknown(struct drain_turn *turn, struct error *why)
+/* Its target.json cannot be read. The save stays: nothing else says where it goes. */
+static bool handle_unread(struct drain_turn *turn)
 {
-    int parts = turn->own.staged + turn->own.drained + turn->partner.staged + turn->partner.drained;
-
-    if (turn->save->staged.unknown.code == CODE_OK && parts == turn->save->checked_parts)
-        return 0;
-    if (staged_check_formats(&turn->source, &turn->save->staged, why) < 0)
-        return why->code == CODE_CONFIG ? 1 : -1;
-    turn->save->checked_parts = parts;
-    return 0;
-}
-
-/* For a file of an unknown format in the stage. Logged once. Such a file in the target is a failure of the target:
- * end_turn then calls retry_later. */
-static void leave_unknown(struct drain_turn *turn, const struct error *why)
-{
-    turn->drainer->unknown++;
-    if (turn->save->unknown)
-        return;
-    turn->save->unknown = true;
-    drainer_log(turn->drainer, true, "%s is left as it is: %s", turn->save->staged.name, why->text);
-    turn->save->status.state = CKPT_UNKNOWN; /* so that no trainer waits for its end */
-    set_reason(turn, why->text);
-}
-
-/* Without target.json: a rank of format 1 makes it, or has died. */
-static bool handle_without_target(struct drain_turn *turn)
-{
-    if (file_exists(&turn->source, STAGE_TARGET) || (turn->drainer->in_use && !turn->drainer->run[0]))
-        return true;
-    remove_save(turn);
-    return false;
+    if (!file_exists(&turn->source, STAGE_TARGET)) { /* a drainer was killed while it removed the save */
+        remove_save(turn);
+        return false;
+    }
+    retry_later(turn, &turn->save->staged.unread);
+    return true;
 }
 
 bool drain_handle(struct drainer *drainer, const struct staged *staged)
@@ -442,8 +410,7 @@ bool drain_handle(struct drainer *drainer, const struct staged *staged)
     struct drain_turn turn = {
         .drainer = drainer, .save = find_save(drainer, staged), .target.fd = -1, .partial.fd = -1};
     bool under_way = strcmp(drainer->child.name, staged->name) == 0, left = true;
-    struct error why = {0};
-    int unknown;
+    struct error why;
 
     if (directory_open(&turn.source, &drainer->stage, staged->name, NULL) < 0) {
         drainer->retrying += errno != ENOENT;
@@ -451,19 +418,12 @@ bool drain_handle(struct drainer *drainer, const struct staged *staged)
     }
     if (!under_way)
         turn.save->staged = *staged;
-    turn.present = drainer->in_use && strcmp(staged->save.run, drainer->run) == 0;
-    if (turn.save->unknown)
-        unknown = 1;
+    if (turn.save->staged.unread.code != CODE_OK)
+        left = handle_unread(&turn);
     else if (!read_contents(&turn, &why) && !under_way)
-        unknown = -1;
+        retry_later(&turn, &why); /* the next turn tries again */
     else
-        unknown = under_way ? 0 : is_unknown(&turn, &why);
-    if (unknown > 0)
-        leave_unknown(&turn, &why);
-    else if (unknown < 0) /* the next turn tries again */
-        retry_later(&turn, &why);
-    else
-        left = staged->save.started == 0 ? handle_without_target(&turn) : take_turn(&turn, under_way);
+        left = take_turn(&turn, under_way);
     directory_close(&turn.source);
     return left;
 }

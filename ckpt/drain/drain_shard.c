@@ -67,8 +67,8 @@ static int open_partial(struct drain_turn *turn, struct error *err)
     if (drain_open_target(turn, err) < 0 || drain_check_abandoned(turn, err) < 0 || drain_check_claim(turn, err) < 0)
         return -1;
     if (!made) {
-        /* An earlier run's save must not remove the present run's attempts at its step. */
-        attempt_remove_stale(&turn->target, save->step, turn->present ? save->attempt : NULL);
+        /* What an earlier run left must not remove a later one's attempts at its step. */
+        attempt_remove_stale(&turn->target, save->step, turn->drainer->in_use ? save->attempt : NULL);
         mine = mkdirat(turn->target.fd, name, 0777) == 0;
         if (!mine && errno != EEXIST)
             return file_write_failed(&turn->target, name, 0, err);

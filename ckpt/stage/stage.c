@@ -15,84 +15,68 @@
 #include "common/clock.h"
 #include "common/text.h"
 
-#define POLL_SECONDS  0.02
-#define REMOVAL_TRIES 500
-
-/* What an earlier run left must be of a known format: nothing is changed otherwise. */
-static int check_formats(const struct directory *stage, struct error *err)
+static int enter_stage(struct ckpt_stage *stage, const char *path, struct error *err)
 {
-    struct staged *saves;
-    struct directory directory;
-    size_t count;
-    int result = 0;
+    struct directory *directory = &stage->directory;
+    int lock;
 
-    if (staged_list(stage, &saves, &count, err) < 0)
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return error_errno(err, CODE_IO, "%s: cannot make the staging directory", path);
+    if (stage_directory_open(directory, path, err) < 0 || stage_mark_format(directory, err) < 0)
         return -1;
-    for (size_t i = 0; i < count && result == 0; i++) {
-        if (directory_open(&directory, stage, saves[i].name, NULL) < 0)
-            continue;
-        result = staged_check_formats(&directory, &saves[i], err);
-        directory_close(&directory);
-    }
-    free(saves);
+    lock = openat(directory->fd, STAGE_LOCK, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lock < 0) /* there may be no inode left when the drainer needs it */
+        return file_write_failed(directory, STAGE_LOCK, 0, err);
+    close(lock);
+    stage->users = stage_lock(directory, STAGE_USERS, true);
+    return stage->users < 0 ? error_errno(err, CODE_IO, "%s/" STAGE_USERS, path) : 0;
+}
+
+/* Whether it is one of this user, of a format that is known: 1; 0 if it is not this user's or is gone; -1. */
+static int check_earlier(const char *path, struct error *err)
+{
+    struct directory stage;
+    int result;
+
+    if (stage_directory_open(&stage, path, NULL) < 0)
+        return 0;
+    result = stage_check_format(&stage, err) < 0 ? -1 : 1;
+    directory_close(&stage);
     return result;
 }
 
-/* From now on, what is staged here is of an earlier run. */
-static int begin_run(const struct directory *stage, struct error *err)
+int ckpt_stage_earlier(const struct ckpt_stage_config *config, struct ckpt_stage_name **names, size_t *count,
+                       struct error *err)
 {
-    char random[FILE_NAME_SIZE], name[STAGE_RUN_SIZE];
+    char prefix[4096], path[4096];
+    struct ckpt_stage_name found = {0};
+    const char *own = prefix + strlen(config->root) + 1, *name;
+    struct directory root;
+    struct listing listing;
+    int known = 0;
 
-    if (check_formats(stage, err) < 0)
+    *names = NULL;
+    *count = 0;
+    if (ckpt_stage_path(prefix, sizeof prefix, config->root, config->job, "", err) < 0 ||
+        directory_open(&root, NULL, config->root, err) < 0)
         return -1;
-    file_temporary_name(random, sizeof random, "");
-    snprintf(name, sizeof name, "%.16s", random + 1);
-    return stage_mark(stage, STAGE_RUN, name, err);
-}
-
-/* 0; 1 if a drainer is removing the stage of a job's earlier run: then it is to be made anew; -1. */
-static int enter_once(struct ckpt_stage *stage, const char *path, struct error *err)
-{
-    struct stat info;
-
-    if (stage_directory_open(&stage->directory, path, true, err) < 0)
-        return -1;
-    /* Before `users` is held: a drainer that finds it held finds this run's name. */
-    if (stage->config.first && begin_run(&stage->directory, err) < 0)
-        return stage_is_removed(&stage->directory) ? 1 : -1;
-    stage->users = stage_lock(&stage->directory, STAGE_USERS, true);
-    if (stage->users < 0 && errno != EAGAIN && errno != ENOENT)
-        return error_errno(err, CODE_IO, "%s/" STAGE_USERS, stage->directory.path);
-    return stage->users >= 0 && fstat(stage->users, &info) == 0 && info.st_nlink > 0 ? 0 : 1;
-}
-
-static void leave_stage(struct ckpt_stage *stage)
-{
-    if (stage->users >= 0)
-        close(stage->users);
-    stage->users = -1;
-    directory_close(&stage->directory);
-}
-
-static int enter_stage(struct ckpt_stage *stage, const char *path, struct error *err)
-{
-    int result = 1, lock;
-
-    for (int tries = 0; tries < REMOVAL_TRIES && (result = enter_once(stage, path, err)) > 0; tries++) {
-        leave_stage(stage);
-        clock_sleep(POLL_SECONDS);
+    listing = listing_open(&root);
+    while (known >= 0 && (name = listing_next(&listing))) {
+        if (strncmp(name, own, strlen(own)) != 0 || strcmp(name + strlen(own), config->run) == 0)
+            continue;
+        snprintf(found.name, sizeof found.name, "%s", name);
+        snprintf(path, sizeof path, "%s/%s", config->root, name);
+        known = check_earlier(path, err);
+        if (known > 0)
+            listing_keep(&listing, (void **)names, count, &found, sizeof found);
     }
-    if (result != 0)
-        return result < 0 ? -1 : error_set(err, CODE_IO, "%s: is being removed", path);
-    stage_read_mark(&stage->directory, STAGE_RUN, stage->run, sizeof stage->run);
-    if (!stage->config.first)
+    if (listing_close(&listing, known < 0 ? NULL : err) < 0)
+        known = -1;
+    directory_close(&root);
+    if (known >= 0)
         return 0;
-    lock = openat(stage->directory.fd, STAGE_LOCK, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (lock < 0) /* there may be no inode left when the drainer needs it */
-        return file_write_failed(&stage->directory, STAGE_LOCK, 0, err);
-    close(lock);
-    /* Of an earlier run: saves that it has left keep their data under their own names. */
-    return file_exists(&stage->directory, STAGE_SLOTS) ? file_trash(&stage->directory, STAGE_SLOTS, err) : 0;
+    free(*names);
+    return -1;
 }
 
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err)
@@ -111,13 +95,11 @@ struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struc
     stage->directory.fd = stage->users = -1;
     for (int i = 0; i < STAGE_SLOTS_MAPPED; i++)
         stage->slots[i].fd = -1;
-    if (ckpt_stage_path(path, sizeof path, config->root, config->job, err) < 0 || enter_stage(stage, path, err) < 0) {
+    if (ckpt_stage_path(path, sizeof path, config->root, config->job, config->run, err) < 0 ||
+        enter_stage(stage, path, err) < 0) {
         ckpt_stage_destroy(stage);
         return NULL;
     }
-    status_read(&stage->status, &stage->directory, NULL);
-    for (size_t i = 0; i < stage->status.count; i++)
-        stage->seen = stage->status.saves[i].serial > stage->seen ? stage->status.saves[i].serial : stage->seen;
     return stage;
 }
 
@@ -132,20 +114,20 @@ void ckpt_stage_destroy(struct ckpt_stage *stage)
         return;
     for (int i = 0; i < STAGE_SLOTS_MAPPED; i++)
         stage_unmap(&stage->slots[i]);
-    leave_stage(stage);
+    if (stage->users >= 0)
+        close(stage->users);
+    directory_close(&stage->directory);
     free(stage->last_part);
     free(stage);
 }
 
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *why, struct error *err)
 {
-    char text[256];
     struct attempt *attempts;
     struct directory staged;
     size_t count;
     int result = 0;
 
-    snprintf(text, sizeof text, "%s %s", stage->run, why);
     if (attempt_list(&stage->directory, &attempts, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
@@ -155,7 +137,7 @@ int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt
             result = errno == ENOENT ? result : -1;
             continue;
         }
-        if (stage_mark(&staged, STAGE_DROPPED, text, err) < 0)
+        if (stage_mark(&staged, STAGE_DROPPED, *why ? why : DROPPED_SILENTLY, err) < 0)
             result = -1;
         directory_close(&staged);
     }
@@ -175,11 +157,6 @@ bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step)
         found |= attempts[i].step == step;
     free(attempts);
     return found;
-}
-
-bool ckpt_stage_has_drainer(struct ckpt_stage *stage)
-{
-    return stage_is_locked(&stage->directory, STAGE_LOCK);
 }
 
 /* ---- what ranks read in status.json ------------------------------------------------------------------------------ */
@@ -219,23 +196,40 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_save_status *ended, st
     return 1;
 }
 
-bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_save_status *trouble)
+static bool find_trouble(const struct status *status, struct ckpt_save_status *trouble)
 {
     const struct ckpt_save_status *oldest = NULL;
 
-    if (read_status(stage, NULL) < 0)
-        return false;
-    for (size_t i = 0; i < stage->status.count; i++) {
-        const struct ckpt_save_status *one = &stage->status.saves[i];
+    for (size_t i = 0; i < status->count; i++) {
+        const struct ckpt_save_status *one = &status->saves[i];
 
         if (one->state == CKPT_DRAINING && !one->reason[0])
             return false; /* this one is getting on, whatever another waits for */
-        if (one->state < CKPT_UNKNOWN && one->reason[0] && (!oldest || one->started < oldest->started))
+        if (one->state < CKPT_COMMITTED && one->reason[0] && (!oldest || one->started < oldest->started))
             oldest = one;
     }
     if (oldest)
         *trouble = *oldest;
     return oldest;
+}
+
+bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_save_status *trouble)
+{
+    return read_status(stage, NULL) == 0 && find_trouble(&stage->status, trouble);
+}
+
+bool ckpt_stage_find_trouble_in(const char *path, struct ckpt_save_status *trouble)
+{
+    struct status *status = calloc(1, sizeof *status);
+    struct directory stage;
+    bool found = false;
+
+    if (status && stage_directory_open(&stage, path, NULL) == 0) {
+        found = status_read(status, &stage, NULL) == 0 && find_trouble(status, trouble);
+        directory_close(&stage);
+    }
+    free(status);
+    return found;
 }
 
 bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,
@@ -269,11 +263,6 @@ double ckpt_stage_updated(const struct ckpt_stage *stage)
     return stage_signed_at(&stage->directory);
 }
 
-int ckpt_stage_drainer(struct ckpt_stage *stage)
-{
-    return read_status(stage, NULL) < 0 ? 0 : stage->status.pid;
-}
-
 void ckpt_stage_kill_drainer(const char *dir, int pid)
 {
     char path[64], *words;
@@ -288,17 +277,11 @@ void ckpt_stage_kill_drainer(const char *dir, int pid)
 
 bool ckpt_stage_is_empty(struct ckpt_stage *stage)
 {
-    const struct ckpt_save_status *entry;
     struct attempt *attempts;
-    size_t count, left = 0;
+    size_t count;
 
     if (attempt_list(&stage->directory, &attempts, &count, NULL) < 0)
         return false;
-    read_status(stage, NULL);
-    for (size_t i = 0; i < count; i++) {
-        entry = status_find(&stage->status, attempts[i].step, attempts[i].attempt);
-        left += !entry || entry->state != CKPT_UNKNOWN;
-    }
     free(attempts);
-    return left == 0;
+    return count == 0;
 }

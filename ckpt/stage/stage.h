@@ -1,62 +1,54 @@
 /*
- * stage.h - saves in this node's memory until they are on the parallel filesystem: the protocol of a save.
+ * stage.h - saves in this node's memory until they are on the parallel file system.
  *
- * A *save* is one try to save one step; its attempt's name tells it from other tries. It has three phases: *stage*, one
- * copy of a rank's state into files of this node, in their final format and checksummed on the way, which is all of the
- * copying that training waits for; *drain*, which copies these files to the *target*, the checkpoint directory; and
- * *commit* (ckpt_commit). Drainers send no messages, to each other or to ranks: the directories hold all they know.
- * Each file has one kind of writer: R, a rank; F, the node's first rank; D, the one process that drains,
- * muster-ckptd(8) or the job's epilog (drain.h). It is renamed into place when it is complete. A mark is a symbolic
- * link whose target is its text: it can be made even if the memory is full.
+ *  1. A run makes a stage on each node, <root>/muster-<uid>-<job>-<run>. Its ranks hold the lock `users`.
+ *  2. First a muster-ckptd(8) drains each stage that earlier runs of the job left. Only then is the newest checkpoint
+ *     looked for.
+ *  3. A rank copies its shard into a slot, memory that is used again, and checksums it on the way. Training waits for
+ *     this copy alone.
+ *  4. The slot gets a second name in the save's directory; then the shard's part of the manifest is written: the shard
+ *     is staged. A copy of another node's shard is staged in the same way, in `partner`.
+ *  5. The stage's muster-ckptd, which holds `lock`, makes the attempt's directory in the target, the checkpoint
+ *     directory, once. Its child does all work in the target, so that only the child waits for a target that hangs.
+ *  6. The child copies each staged shard there, syncs it, and writes its part. The part in the stage becomes .drained,
+ *     and the slot is free.
+ *  7. When all nodes' shards are there, ckpt_commit gives the attempt its name, step-N: the node of shard 0 at once,
+ *     another node 1.5 s later. Nodes send no messages: the target's files hold all they need to know.
+ *  8. muster-ckptd writes to status.json what became of the save, and removes it from the stage.
+ *  9. A target that fails, or gives no answer for 10 s, is tried again. If a later save then finds no room, the ranks
+ *     agree on the oldest save that can go, and mark it `dropped`.
+ * 10. An attempt that can never be committed is abandoned: a marker in the target tells the other nodes.
+ * 11. When nobody holds `users`, the run has ended. Then partner's copies are drained too, incomplete saves are removed,
+ *     and so is the stage when it is empty. muster-ckptd does this, or the job's epilog, or the job's next run.
  *
- *   <root>/muster-<uid>-<job>/                the stage: mode 0700; one a node and job, shared by the job's ranks there
- *     users                                R  held, shared, by every process that may stage
- *     run                                  F  mark: the name of the run that stages here; every run has its own
- *     lock                                 D  held (F_OFD_SETLK) by the one process that drains; its time is set five
- *                                             times a second, which shows that the process moves
- *     status.json                          D  where each save is, and what became of it, for ranks and people
- *     .slots/shard-00002-of-00004.*        R  slots: the memory of a rank's saves, which is used again
- *     step-00000100.ATTEMPT.partial/       R  a save
- *       target.json                        R  its target, its run and so on (struct staged_save of stage_dir.h)
- *       shard-00002-of-00004.safetensors   R  as in the checkpoint: a second name (hard link) of the slot that has it
- *       shard-00002-of-00004.json          R  its part of the manifest: written last, it means "complete"
- *       shard-00002-of-00004.drained       D  the part, renamed when data and part are durable in the target
- *       partner/                           R  the same, of shards of another node
- *       dropped                            F  mark: the run has given the save up, and why
- *       made                               D  mark: the attempt's directory was made in the target
+ * The files. R is a rank, F the node's first rank, D the process that drains. A file is renamed into place when it is
+ * complete. A mark is a symbolic link whose target is its text: it can be made even if the memory is full.
+ *
+ *   users                                 R  held, shared, by every process that may stage
+ *   format                                R  mark: the format of all files here, and the release
+ *   lock                                  D  held by the one process that drains; its time is set five times a second,
+ *                                            which shows that the process moves
+ *   status.json                           D  where each save is, and what became of it, for ranks and people
+ *   .slots/shard-00002-of-00004.*         R  slots
+ *   step-00000100.ATTEMPT.partial/        R  a save: one try to save one step
+ *     target.json                         R  its target and so on (struct staged_save of stage_dir.h)
+ *     shard-00002-of-00004.safetensors    R  as in the checkpoint
+ *     shard-00002-of-00004.json           R  its part of the manifest
+ *     shard-00002-of-00004.drained        D  the part, when data and part are durable in the target
+ *     partner/                            R  the same, of shards of another node
+ *     dropped                             F  mark: the run has given the save up, and why. Without a run it has no
+ *                                            effect: the save that it made room for may not exist
+ *     made                                D  mark: the attempt's directory was made in the target
  *
  * Where a save is (enum ckpt_save_state) follows from these files: *staged* if all shards of this node, `local` of
- * them, are complete; *drained* if all are .drained. Their slots then have no second name and are free.
- * When its step is committed, or a newer one is, or it can never be committed, D first writes that to status.json
- * (ckpt_stage_drop may ask it not to), and then removes the save's directory.
- *
- * The run that `run` names is *present* while a process holds `users`. Saves of other runs are left over: by a job that
- * was killed or has ended, or by an earlier run of a job that was restarted, which has the same id and so finds this
- * stage. Those that are complete are drained and committed. The others are removed, since no rank will complete them.
- * Draining them must not remove another attempt at the same step, which may be the present run's. A `dropped` of a run
- * that is not present has no effect: the save that it made room for may not exist. If no run is present, D drains
- * partner's copies, too, does not wait for other nodes' shards, and removes the stage when it is empty. So nobody need
- * tell it that a run has ended.
- *
- * A target that fails, with any errno, is tried again (drain.h). No answer for 10 seconds is a failure too: the save
- * that D works on is then *hanging*. status.json has the reason. It also has a reason if this node's shards are drained
- * and other nodes' have not arrived for some time (`idle` in drain.h). The trainer acts only when the next save finds
- * the stage full. Then the ranks agree on the oldest step that can go (saver_make_room), and F marks its save as
- * dropped. D frees its memory at once, then tries once to abandon the attempt. F drops a save on each node, too, if
- * some rank cannot stage its shard.
- *
- * An attempt that can never be committed (the save was dropped, a node's staged data is damaged, or what was drained is
- * removed or damaged) is *abandoned* on all nodes, so that none waits for it: ckpt/write/attempt.h has the protocol. D
- * looks for the marker step-N.ATTEMPT.abandoned in the target while it copies (twice a second), before and after it
- * makes the attempt's directory, and before each try to commit. If it finds the marker, its save ends as failed: "given
- * up by another node: why".
+ * them, are complete; *drained* if all are .drained. A stage of another release, by its `format`, is left as it is; no
+ * run of the job begins then.
  *
  * D never makes the target: a run does, when it begins. It never makes an attempt's directory twice (`made`). If one is
  * missing, its file system may not be mounted. That counts as a failure of the target. drain_judge_missing says when an
- * attempt counts as removed instead.
- *
- * A stage of format 1 differs so: target.json names no run, there is no `run`, and the run gives a save up by an empty
- * file, `dropped` or `replaced`. Its other marks have no meaning any more.
+ * attempt counts as removed instead. ckpt/write/attempt.h has the protocol of abandoned attempts; D looks for the
+ * marker while it copies (twice a second), before and after it makes the attempt's directory, and before each try to
+ * commit.
  *
  * Only the root is opened by path; everything beneath it is opened by openat with O_NOFOLLOW.
  */
@@ -71,26 +63,32 @@ struct ckpt_stage_config {
     const char *root; /* a directory of this node: a RAM disk, or an NVMe disk */
     const char *job;  /* 1 to 64 letters, digits, '.', '_' and '-'; the trainer's is "JOBID.NODE.CHECKSUM", the
                          checksum of the checkpoint directory's path */
+    const char *run;  /* the same for each rank of a run, and for no other run: struct ckpt_claim */
     int local;        /* shards of each save that this node stages; at least 1 */
     int max_staged;   /* saves a rank may have in memory at once; 0: 2 */
     uint64_t process; /* bytes of its own that each rank will hold: what is not resident yet is no room */
     int threads;      /* that copy; 0: 2 */
     int keep;         /* as ckpt_prune: done by the node that holds shard 0, after the commit */
     uint64_t keep_every;
-    bool first; /* the node's first rank, which opens it before the others do: a new run begins */
 };
 
-/* "<root>/muster-<uid>-<job>". -1 with CODE_USAGE when the job's name is not one. */
-int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, struct error *err);
+/* "<root>/muster-<uid>-<job>-<run>". -1 with CODE_USAGE when the job's name is not one. */
+int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, const char *run, struct error *err);
+
+/* The names beneath the root of the stages that earlier runs of this job have left, malloc'ed. CODE_CONFIG: one is of
+ * another release of muster, and in a format that this one does not know: training must not begin. */
+struct ckpt_stage_name {
+    char name[160];
+};
+int ckpt_stage_earlier(const struct ckpt_stage_config *config, struct ckpt_stage_name **names, size_t *count,
+                       struct error *err);
 
 /*
- * Open the stage, making it if it is missing. NULL when it cannot be used: the root is missing or read-only, or the
- * name is not a directory of this user with mode 0700 (a link, say). The caller then saves with ckpt_write_shard and
- * logs that once. CODE_CONFIG with `first`: another release of muster staged files in a format that this one does not
- * know (json_fields.h); nothing was changed, and training must not begin.
+ * Open the stage, making it if it is missing. NULL when it cannot be used: the root is missing or read-only, say. The caller then saves
+ * with ckpt_write_shard and logs that once.
  *
- * A process opens one stage at most. One thread at a time may call its functions, except ckpt_stage_directory,
- * ckpt_stage_has_drainer and ckpt_stage_updated, which any thread may call at any time.
+ * A process opens one stage at most. One thread at a time may call its functions, except ckpt_stage_directory and
+ * ckpt_stage_updated, which any thread may call at any time.
  */
 struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struct error *err);
 const char *ckpt_stage_directory(const struct ckpt_stage *stage);
@@ -137,7 +135,6 @@ enum ckpt_save_state {
     CKPT_DRAINING,
     CKPT_HANGING, /* the target has not answered for some time */
     CKPT_DRAINED, /* waits for other nodes */
-    CKPT_UNKNOWN, /* has a file of an unknown format (json_fields.h); it is left as it is */
     /* it has ended: */
     CKPT_COMMITTED,
     CKPT_SUPERSEDED, /* a newer step was committed */
@@ -155,25 +152,20 @@ struct ckpt_save_status {
     double started, ended;            /* seconds since 1970; `ended` is 0 while it is under way */
     uint64_t serial;                  /* 0 while it is under way; those that ended count from 1 */
     uint64_t newest;                  /* the newest step in the target when it was committed or superseded; or 0 */
-    char reason[512]; /* why it failed or is unknown; otherwise why it has not ended yet: its target fails or does not
+    char reason[512];                 /* why it failed; otherwise why it has not ended yet: its target fails or does not
                          answer, or other nodes' shards do not come; "" if nothing fails */
 };
 
-/*
- * The next save that has ended since the last call (or since ckpt_stage_open): 1 and *ended; 0 if there is none.
- * Costs one stat when nothing has changed.
- */
+/* The next save that has ended: 1 and *ended; 0 if there is none. Costs one stat when nothing has changed. */
 int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_save_status *ended, struct error *err);
 
-/*
- * True if every save of this node has ended, except those of an unknown format. A caller waits for it when it has
- * opened the stage of an earlier run, before it searches for the newest checkpoint; and at the end of a run.
- */
+/* True if every save of this node has ended. */
 bool ckpt_stage_is_empty(struct ckpt_stage *stage);
 
 /* The oldest save that cannot be completed at present: it has a reason. False if there is none, or while any save is
- * *draining* without a reason. */
+ * *draining* without a reason. The second looks at another stage, of an earlier run. */
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_save_status *trouble);
+bool ckpt_stage_find_trouble_in(const char *path, struct ckpt_save_status *trouble);
 
 /*
  * The save to give up for a save of `step`: the oldest of an earlier step that holds memory. False: none.
@@ -187,17 +179,11 @@ bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failin
 /* When the drainer last showed that it runs, in seconds since 1970; it does so five times a second. */
 double ckpt_stage_updated(const struct ckpt_stage *stage);
 
-/* The process that drains it, or did last; 0 if that is not known. */
-int ckpt_stage_drainer(struct ckpt_stage *stage);
-
 /* Kills the process that drains the stage in `dir`, if that is a muster-ckptd which has it in its command line. */
 void ckpt_stage_kill_drainer(const char *dir, int pid);
 
 /* Whether this node still has a save of that step. */
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step);
-
-/* Whether some process holds the lock. */
-bool ckpt_stage_has_drainer(struct ckpt_stage *stage);
 
 /* ---- partner copies: a shard is also kept on another node, in case its own node is lost -------------------------- */
 

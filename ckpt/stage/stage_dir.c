@@ -16,17 +16,17 @@
 #include "ckpt/stage/stage.h"
 #include "ckpt/write/attempt.h"
 
-int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, struct error *err)
+int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, const char *run, struct error *err)
 {
     if (!name_is_attempt(job) || job[0] == '.')
         return error_set(err, CODE_USAGE, "job \"%.100s\": must be 1 to %d letters, digits, '.', '_' and '-'", job,
                          CKPT_ATTEMPT_SIZE - 1);
-    if (snprintf(path, size, "%s/muster-%u-%s", root, (unsigned)geteuid(), job) >= (int)size)
+    if (snprintf(path, size, "%s/muster-%u-%s-%s", root, (unsigned)geteuid(), job, run) >= (int)size)
         return error_set(err, CODE_USAGE, "%.100s...: is too long for a staging directory", path);
     return 0;
 }
 
-int stage_directory_open(struct directory *stage, const char *path, bool make, struct error *err)
+int stage_directory_open(struct directory *stage, const char *path, struct error *err)
 {
     struct stat info;
     int saved;
@@ -34,8 +34,6 @@ int stage_directory_open(struct directory *stage, const char *path, bool make, s
     stage->fd = -1;
     stage->links = false;
     snprintf(stage->path, sizeof stage->path, "%s", path);
-    if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
-        return error_errno(err, CODE_IO, "%s: cannot make the staging directory", path);
     stage->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     saved = stage->fd < 0 ? errno : EPERM;
     if (stage->fd >= 0 && fstat(stage->fd, &info) == 0 && info.st_uid == geteuid() && (info.st_mode & 07777) == 0700)
@@ -73,9 +71,45 @@ int stage_directory_check(const struct directory *stage, struct error *err)
                      stage->path, (unsigned)geteuid());
 }
 
-static const struct file_format stage_format = {"muster-stage", 2};
+/* As the text of a symbolic link: it names the release too. */
+#define FORMAT 3
 
-static const char *const target_head[] = {"format", "version", "muster", NULL};
+int stage_mark_format(const struct directory *stage, struct error *err)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "%d " PACKAGE_VERSION, FORMAT);
+    return stage_mark(stage, STAGE_FORMAT, text, err);
+}
+
+/* Whether there is no save: who was making the stage, or removing it, has died. */
+static bool is_shell(const struct directory *stage)
+{
+    struct attempt *attempts;
+    size_t count;
+
+    if (attempt_list(stage, &attempts, &count, NULL) < 0)
+        return false;
+    free(attempts);
+    return count == 0;
+}
+
+int stage_check_format(const struct directory *stage, struct error *err)
+{
+    char text[64], release[33] = "of another release";
+    int format = 0;
+
+    if (stage_read_mark(stage, STAGE_FORMAT, text, sizeof text))
+        sscanf(text, "%d %32s", &format, release);
+    else if (is_shell(stage))
+        return 0;
+    if (format == FORMAT)
+        return 0;
+    return error_set(err, CODE_CONFIG,
+                     "%s: stage format %d is unknown (made by muster %s; this is muster " PACKAGE_VERSION
+                     ", which knows format %d)",
+                     stage->path, format, release, FORMAT);
+}
 
 static const struct json_field target_fields[] = {
     {"dir", FIELD_TEXT, JSON_PLACE(struct staged_save, dir), false},
@@ -86,25 +120,21 @@ static const struct json_field target_fields[] = {
     {"keep", FIELD_INT, JSON_PLACE(struct staged_save, keep), false},
     {"keep_every", FIELD_COUNT, JSON_PLACE(struct staged_save, keep_every), false},
     {"started", FIELD_DOUBLE, JSON_PLACE(struct staged_save, started), false},
-    {"run", FIELD_TEXT, JSON_PLACE(struct staged_save, run), true},
     {0},
 };
 
 static int target_write(const struct directory *staged, const struct staged_save *save, struct error *err)
 {
-    json_t *json = json_pack("{s:s, s:i, s:s, s:s}", "format", stage_format.name, "version", stage_format.number,
-                             "muster", PACKAGE_VERSION, "dir", save->dir);
+    json_t *json = json_write_fields(target_fields, save);
 
-    if (json_object_update_new(json, json_write_fields(target_fields, save)) == 0)
+    if (json)
         return json_write_file(staged, STAGE_TARGET, json, JSON_COMPACT, err);
-    json_decref(json);
     return error_set(err, CODE_IO, "%s: checkpoint.dir must be UTF-8", staged->path);
 }
 
 static int target_parse(struct staged_save *save, json_t *json, struct error *err)
 {
-    if (format_check(json, &stage_format, err) < 0 || format_check_members(json, target_head, target_fields, err) < 0 ||
-        json_read_fields(json, target_fields, save, err) < 0)
+    if (json_read_fields(json, target_fields, save, err) < 0)
         return -1;
     if (save->shards < 1 || save->shards > CKPT_MAX_SHARDS || save->local < 1 || save->dir[0] != '/' ||
         save->started <= 0 || !name_is_attempt(save->attempt))
@@ -124,7 +154,6 @@ static mode_t read_umask(const struct directory *staged)
     return masked | ((masked & 0044) >> 2);
 }
 
-/* target.json is renamed into place: one that cannot be parsed is of another release, so CODE_CONFIG. */
 static int target_read(struct staged_save *save, const struct directory *staged, struct error *err)
 {
     json_error_t where;
@@ -138,11 +167,8 @@ static int target_read(struct staged_save *save, const struct directory *staged,
         return -1;
     json = json_loadb(text, bytes, 0, &where);
     result = json ? target_parse(save, json, err) : error_set(err, CODE_DATA, "not JSON");
-    if (result < 0) {
-        err->code = CODE_CONFIG;
-        format_explain(json, &stage_format, err);
+    if (result < 0)
         error_prefix(err, "%s/" STAGE_TARGET, staged->path);
-    }
     save->umask = read_umask(staged);
     json_decref(json);
     free(text);
@@ -184,40 +210,23 @@ static int compare_age(const void *left, const void *right)
     return (a->save.step > b->save.step) - (a->save.step < b->save.step);
 }
 
-static void read_target(struct staged *staged, const struct directory *stage)
-{
-    struct directory directory;
-
-    if (directory_open(&directory, stage, staged->name, NULL) < 0)
-        return;
-    if (file_exists(&directory, STAGE_TARGET) && target_read(&staged->save, &directory, &staged->unknown) < 0) {
-        if (!file_exists(&directory, STAGE_TARGET)) /* the drainer has just removed it */
-            staged->unknown.code = CODE_OK;
-        memset(&staged->save, 0, sizeof staged->save);
-    }
-    directory_close(&directory);
-}
-
-/* False for an entry that is neither a save nor a directory made by another release. */
+/* False for an entry that is no save. */
 static bool read_staged(struct staged *staged, const struct directory *stage, const char *name)
 {
     char attempt[CKPT_ATTEMPT_SIZE];
-    struct stat info;
+    struct directory directory;
     uint64_t step;
 
     memset(staged, 0, sizeof *staged);
-    snprintf(staged->name, sizeof staged->name, "%s", name);
-    if (name_parse_attempt(name, ATTEMPT_PARTIAL, &step, attempt)) {
-        read_target(staged, stage);
-        staged->save.step = step;
-        memcpy(staged->save.attempt, attempt, sizeof attempt);
-        return true;
-    }
-    if (name[0] == '.' || fstatat(stage->fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(info.st_mode))
+    if (!name_parse_attempt(name, ATTEMPT_PARTIAL, &step, attempt))
         return false;
-    error_set(&staged->unknown, CODE_CONFIG,
-              "%s/%s: is unknown to muster " PACKAGE_VERSION " (stage format %d): another release made it", stage->path,
-              name, stage_format.number);
+    snprintf(staged->name, sizeof staged->name, "%s", name);
+    if (directory_open(&directory, stage, name, &staged->unread) == 0) {
+        target_read(&staged->save, &directory, &staged->unread);
+        directory_close(&directory);
+    }
+    staged->save.step = step;
+    memcpy(staged->save.attempt, attempt, sizeof attempt);
     return true;
 }
 
@@ -235,17 +244,6 @@ int staged_list(const struct directory *stage, struct staged **saves, size_t *co
     if (*count)
         qsort(*saves, *count, sizeof staged, compare_age);
     return listing_close(&listing, err) < 0 ? -1 : *count == STAGED_MOST;
-}
-
-int staged_check_formats(const struct directory *directory, const struct staged *staged, struct error *err)
-{
-    if (staged->unknown.code != CODE_OK) {
-        *err = staged->unknown;
-        return -1;
-    }
-    if (attempt_check_formats(directory, err) < 0)
-        return -1;
-    return attempt_check_formats_in(directory, STAGE_PARTNER, err);
 }
 
 int staged_contents(const struct directory *staged, const char *within, struct contents *contents, struct error *err)
@@ -338,8 +336,8 @@ double stage_signed_at(const struct directory *stage)
 
 #define MAX_STATUS ((size_t)1 << 20)
 
-static const char *const states[] = {"staging", "staged",    "draining",   "hanging", "drained",
-                                     "unknown", "committed", "superseded", "failed"};
+static const char *const states[] = {"staging", "staged",    "draining",   "hanging",
+                                     "drained", "committed", "superseded", "failed"};
 
 const char *status_state_name(enum ckpt_save_state state)
 {
@@ -469,17 +467,14 @@ static void add_staged(struct status *status, const struct directory *stage, con
     struct ckpt_save_status *to = &status->saves[status->count];
     struct contents contents;
     struct directory directory;
-    struct error why = {0};
 
     if (directory_open(&directory, stage, staged->name, NULL) < 0)
         return;
     staged_contents(&directory, ".", &contents, NULL);
-    staged_check_formats(&directory, staged, &why);
     directory_close(&directory);
     status_begin(to, &staged->save);
     error_tame(to->dir);
-    to->state = why.code == CODE_OK ? status_of(&contents, staged->save.local) : CKPT_UNKNOWN;
-    snprintf(to->reason, sizeof to->reason, "%.500s", why.text);
+    to->state = status_of(&contents, staged->save.local);
     to->bytes_total = contents.bytes;
     status->count++;
 }

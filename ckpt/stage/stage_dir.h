@@ -13,16 +13,17 @@
 #define STAGE_SLOTS   ".slots"
 #define STAGE_LOCK    "lock"
 #define STAGE_USERS   "users"
-#define STAGE_RUN     "run"
+#define STAGE_FORMAT  "format"
 #define STAGE_PARTNER "partner"
 #define STAGE_TARGET  "target.json"
 #define STAGE_MADE    "made"
 #define STAGE_DROPPED "dropped"
 
-#define STAGE_MAX_TARGET ((size_t)64 << 10)
-#define STAGE_RUN_SIZE   32
+#define DROPPED_SILENTLY "-" /* a reason in STAGE_DROPPED: the run reports it */
 
-/* The contents of target.json: a staged save, its run, and the checkpoint directory that it goes to. */
+#define STAGE_MAX_TARGET ((size_t)64 << 10)
+
+/* The contents of target.json: a staged save, and the checkpoint directory that it goes to. */
 struct staged_save {
     char dir[4096]; /* the checkpoint directory, absolute */
     uint64_t step;
@@ -30,16 +31,17 @@ struct staged_save {
     int shards, local; /* of the checkpoint, and of this node */
     int keep;
     uint64_t keep_every;
-    double started;           /* seconds since 1970 */
-    char run[STAGE_RUN_SIZE]; /* that staged it (STAGE_RUN); "" in format 1 */
-    mode_t umask; /* of the process that staged it, kept as target.json's mode; files in the target get it */
+    double started; /* seconds since 1970 */
+    mode_t umask;   /* of the process that staged it, kept as target.json's mode; files in the target get it */
 };
 
-/*
- * Open the stage; with `make`, make it if it is missing. CODE_IO if it is not a directory of this user with mode 0700.
- * If it is missing and not made, errno is ENOENT.
- */
-int stage_directory_open(struct directory *stage, const char *path, bool make, struct error *err);
+/* Open a stage. CODE_IO if it is not a directory of this user with mode 0700. If it is missing, errno is ENOENT. */
+int stage_directory_open(struct directory *stage, const char *path, struct error *err);
+
+/* Mark a new stage with this release's format; and check that of any. CODE_CONFIG if another release has made it: then
+ * nothing in it may be changed. */
+int stage_mark_format(const struct directory *stage, struct error *err);
+int stage_check_format(const struct directory *stage, struct error *err);
 
 /* Check before anything in it is removed: CODE_USAGE unless it has a stage's name (ckpt_stage_path) or STAGE_USERS, or
  * stage_is_removed. */
@@ -57,25 +59,17 @@ int staged_make(struct directory *staged, const struct directory *stage, const s
 
 /*
  * The saves, oldest first, malloc'ed. At most STAGED_MOST of them, so that no user can make a drainer read thousands.
- * Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. Without a
- * target.json (a rank of format 1 makes it now, or died before) a save has started = 0. `unknown` has a code other than
- * CODE_OK if target.json cannot be read or is of an unknown format (json_fields.h), or if the directory has a name that
- * this muster does not make: such saves are left alone.
+ * Returns 0; 1 if there may be more, which a later call finds when these have ended; -1 on failure. `unread` has a code
+ * other than CODE_OK if target.json cannot be read.
  */
 #define STAGED_MOST 64
 
 struct staged {
     struct staged_save save;
     char name[FILE_NAME_SIZE];
-    struct error unknown;
+    struct error unread;
 };
 int staged_list(const struct directory *stage, struct staged **saves, size_t *count, struct error *err);
-
-/*
- * Check that this muster knows the formats of all files, those of partners' shards included. If not, -1: the save
- * must be left alone.
- */
-int staged_check_formats(const struct directory *directory, const struct staged *staged, struct error *err);
 
 /* What a save's directory holds: its own (`within` is "."), or that of its copies of partners' shards. */
 struct contents {
@@ -111,7 +105,7 @@ double stage_signed_at(const struct directory *stage);
  *
  *   {"pid", "host", "updated",                      of the drainer; seconds since 1970
  *    "generations": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
- *                     "serial", "newest", "reason"}]}      generations: the saves, by their name in format 1
+ *                     "serial", "newest", "reason"}]}
  *
  * The last STATUS_ENDED saves that ended come first, oldest first, and then those under way. serial never decreases: a
  * reader that remembers the greatest one it has seen misses none.
@@ -167,7 +161,6 @@ struct ckpt_stage {
     struct directory directory;
     struct ckpt_stage_config config; /* without its strings; the defaults put in */
     int users;                       /* the shared lock of a process that may stage */
-    char run[STAGE_RUN_SIZE];        /* the present one */
     struct slot slots[STAGE_SLOTS_MAPPED];
 
     /* The shard that was staged last, for ckpt_stage_lend. */

@@ -370,7 +370,6 @@ static int describe_staged(const struct ckpt_stage *stage, const struct ckpt_sav
     if (!name_is_attempt(save->attempt))
         return error_set(err, CODE_INTERNAL, "attempt \"%s\" is not a name", save->attempt ? save->attempt : "");
     snprintf(staged->attempt, sizeof staged->attempt, "%s", save->attempt);
-    memcpy(staged->run, stage->run, sizeof staged->run);
     return make_absolute(staged->dir, sizeof staged->dir, save->dir, err);
 }
 

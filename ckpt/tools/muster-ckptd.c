@@ -57,10 +57,14 @@ static void on_signal(int number)
  * step ends. */
 #define OUTPUT_SECONDS 2
 
+static volatile sig_atomic_t run_ended;
+static unsigned output_seconds; /* 0: it stays open */
+
 static void on_run_ended(int number)
 {
     (void)number;
-    alarm(OUTPUT_SECONDS);
+    run_ended = 1;
+    alarm(output_seconds);
 }
 
 static void close_output(int number)
@@ -99,16 +103,16 @@ static int run_drain(const char *stage, const struct ckpt_drain_options *options
 }
 
 /* The kernel sends SIGIO when the other end of the input is closed. */
-static void close_output_later(void)
+static void watch_run(void)
 {
     struct sigaction action = {.sa_handler = on_run_ended};
     struct pollfd input = {.fd = STDIN_FILENO};
 
     signal(SIGALRM, close_output);
     sigaction(SIGIO, &action, NULL);
-    if (fcntl(STDIN_FILENO, F_SETOWN, getpid()) < 0 || fcntl(STDIN_FILENO, F_SETFL, O_ASYNC) < 0)
-        return;
-    if (poll(&input, 1, 0) != 0) /* it has ended before */
+    output_seconds = getenv("SLURM_JOB_ID") ? OUTPUT_SECONDS : 0;
+    if (fcntl(STDIN_FILENO, F_SETOWN, getpid()) < 0 || fcntl(STDIN_FILENO, F_SETFL, O_ASYNC) < 0 ||
+        poll(&input, 1, 0) != 0) /* it has ended before */
         on_run_ended(0);
 }
 
@@ -259,7 +263,9 @@ int main(int argc, char **argv)
     }
     if (line.claim)
         return keep_claim(argv[optind]);
-    if (line.child && getenv("SLURM_JOB_ID"))
-        close_output_later();
+    if (line.child) {
+        line.drain.run_ended = &run_ended;
+        watch_run();
+    }
     return run_drain(argv[optind], &line.drain, line.reclaim);
 }

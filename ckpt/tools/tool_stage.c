@@ -133,13 +133,13 @@ static int show_stage(const char *path, const struct options *options, json_t *a
     bool drained;
     int code = CODE_OK;
 
-    if (!status || stage_directory_open(&stage, path, false, err) < 0) {
+    if (!status || stage_directory_open(&stage, path, err) < 0) {
         free(status);
         return -1;
     }
     drained = stage_is_locked(&stage, STAGE_LOCK);
     silent = clock_realtime() - stage_signed_at(&stage);
-    if (status_gather(status, &stage, err) < 0) {
+    if (stage_check_format(&stage, err) < 0 || status_gather(status, &stage, err) < 0) {
         code = -1;
     } else if (options->json) {
         json_t *json = status_json(status);

@@ -79,6 +79,7 @@ static const struct json_field claim_fields[] = {
     {"since", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, since), false},
     {"heartbeat", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, heartbeat), false},
     {"released", FIELD_DOUBLE, JSON_PLACE(struct ckpt_claim, released), false},
+    {"run", FIELD_TEXT, JSON_PLACE(struct ckpt_claim, run), true},
     {0},
 };
 

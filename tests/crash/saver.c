@@ -68,6 +68,7 @@ static struct ckpt_stage *open_stage(const struct options *options, int rank, st
 {
     struct ckpt_stage_config config = {.root = stage_root(options, rank),
                                        .job = "crash",
+                                       .run = "a",
                                        .local = options->nodes ? 1 : options->plan.shards,
                                        .threads = 1,
                                        .keep = options->plan.keep};
@@ -157,7 +158,7 @@ static int drain_nodes(const struct options *options, struct error *err)
 
         if (access(root, F_OK) != 0)
             continue;
-        if (ckpt_stage_path(stage, sizeof stage, root, "crash", err) < 0)
+        if (ckpt_stage_path(stage, sizeof stage, root, "crash", "a", err) < 0)
             return -1;
         if (access(stage, F_OK) != 0)
             continue;
@@ -177,7 +178,7 @@ static int drain(const struct options *options, int drainers, struct error *err)
 
     if (options->nodes)
         return drain_nodes(options, err);
-    if (ckpt_stage_path(stage, sizeof stage, options->stage, "crash", err) < 0)
+    if (ckpt_stage_path(stage, sizeof stage, options->stage, "crash", "a", err) < 0)
         return -1;
     for (int d = 0; d < drainers; d++)
         if (start_drainer(options, stage) < 0)

@@ -1,5 +1,5 @@
-# What releases read of each other (doc/COMPATIBILITY.md): the checkpoints and stages of earlier formats in
-# tests/fixtures/formats, which every later build must read; and files of later formats, which nothing may touch.
+# What releases read of each other (doc/COMPATIBILITY.md): the checkpoints of earlier formats in tests/fixtures/formats,
+# which every later build must read, and a stage; and files of later formats, which nothing may touch.
 load ../helpers
 
 FIXTURES=$TOP/tests/fixtures/formats
@@ -42,18 +42,20 @@ checkpoint() {
 
 # stage NUMBER: the stage of that format, in stage, where a training in this directory looks for it
 stage() {
-    STAGE=$DIR/stage/muster-$(id -u)-run.$(hostname | cut -d. -f1).$(crc32c "$(realpath ckpt)")
+    STAGE=$DIR/stage/muster-$(id -u)-run.$(hostname | cut -d. -f1).$(crc32c "$(realpath ckpt)")-0123456789abcdef
     tar -xzpf "$FIXTURES/stage-$1.tar.gz" --no-same-owner
     mv muster-stage "$STAGE"
-    sed -i "s|\"/checkpoints\"|\"$DIR/ckpt\"|" "$STAGE"/step-*/target.json
+    mv "$STAGE"/step-00000004.* "$STAGE/step-00000004.x.partial" # of no claim
+    sed -i "s|\"/checkpoints\"|\"$DIR/ckpt\"|; s/\"attempt\":\"[^\"]*/\"attempt\":\"x/" "$STAGE"/step-*/*.json
+    for part in "$STAGE"/step-*/shard-*.json; do crc32c --seal "$part"; done
 }
 
 # later NUMBER FILE...: as a release writes them whose format has that number
 later() {
     local file
     for file in "${@:2}"; do
-        sed -i "s/\"version\":[12],\"muster\":\"/\"version\":$1,\"muster\":\"9./" "$file"
-        case $file in *target.json) ;; *) crc32c --seal "$file" ;; esac
+        sed -i "s/\"version\":1,\"muster\":\"/\"version\":$1,\"muster\":\"9./" "$file"
+        crc32c --seal "$file"
     done
 }
 
@@ -71,9 +73,12 @@ train() {
 
 # unknown NUMBER FILE: one line of log names the file, both releases and both numbers
 unknown() {
-    local known=1
-    [ "$2" != target.json ] || known=2
-    [ "$(grep -c "/$2: .*format version $1 is unknown (written by muster 9\.[0-9.]* in format $1; this is muster [0-9.]*, which knows format $known)" log)" -eq 1 ]
+    [ "$(grep -c "/$2: .*format version $1 is unknown (written by muster 9\.[0-9.]* in format $1; this is muster [0-9.]*, which knows format 1)" log)" -eq 1 ]
+}
+
+# other_stage MARK: one line of log names the stage, both releases and both numbers
+other_stage() {
+    [ "$(grep -c "$STAGE: stage format ${1% *} is unknown (made by muster ${1#* }; this is muster [0-9.]*, which knows format 3)" log)" -eq 1 ]
 }
 
 sums() {
@@ -88,43 +93,17 @@ sums() {
     grep -q '^done at step 6$' log
 }
 
-@test "a stage of format 1 or 2 is drained to the same checkpoint as that of format 1" {
+@test "a stage that another run left is drained by muster-ckptd and by the job's next run" {
     checkpoint 1
     mv ckpt checkpoint
-    for number in 1 2; do
-        mkdir ckpt
-        stage $number
-        expect 0 muster-ckptd --once "$STAGE"
-        [ ! -e "$STAGE" ]
-        expect 0 muster-ckpt verify ckpt
-        expect 0 muster-ckpt diff checkpoint ckpt
-        rm -r ckpt
-    done
-}
-
-@test "a run adopts a stage of format 1" {
-    stage 1
-    expect 0 train
-    grep -q '^resumed from ckpt at step 4 ' log
-    [ ! -e "$STAGE" ]
-}
-
-@test "marks of a run of format 1 have no effect: complete saves are committed, others removed" {
-    stage 1
-    cp -r "$STAGE"/step-00000004.* "$STAGE/step-00000003.x.partial"
-    sed -i 's/"step":4,"attempt":"[^"]*"/"step":3,"attempt":"x"/' "$STAGE/step-00000003.x.partial/target.json"
-    rm "$STAGE"/step-00000003.*/shard-00001-of-00002.json
-    mkdir "$STAGE/step-00000002.x.partial"
-    (cd "$STAGE" && touch closed existed && cd step-00000004.* && touch adopted replaced)
-    touch "$STAGE/step-00000003.x.partial/dropped"
-    cp -r "$STAGE" again
+    mkdir ckpt
+    stage 3
     expect 0 muster-ckptd --once "$STAGE"
-    grep -q 'step 3 (x): dropped, not all of its shards were staged' log
     [ ! -e "$STAGE" ]
     expect 0 muster-ckpt verify ckpt
-    rm -r ckpt/step-00000004
-    chmod 700 again
-    mv again "$STAGE"
+    expect 0 muster-ckpt diff checkpoint ckpt
+    rm -r ckpt/*
+    stage 3
     expect 0 train
     grep -q '^resumed from ckpt at step 4 ' log
     [ ! -e "$STAGE" ]
@@ -159,7 +138,7 @@ sums() {
 }
 
 @test "an uncommitted save in a later format ends the run with 78 and is left unchanged" {
-    stage 1
+    stage 3
     cp -r "$STAGE"/step-00000004.*.partial ckpt
     rm ckpt/*/target.json
     rm -r "$STAGE"/step-*
@@ -171,24 +150,22 @@ sums() {
 }
 
 @test "a stage of another format ends muster-ckptd with 75 and a run with 78, and is left unchanged" {
-    for file in target.json shard-00001-of-00002.json; do
-        for number in 3 0; do
-            rm -rf stage/*
-            stage 2
-            later $number "$STAGE"/step-*/$file
-            sums >before
-            expect 75 muster-ckptd --once "$STAGE"
-            unknown $number $file
-            expect 78 train
-            unknown $number $file
-            sums | diff before -
-            [ -z "$(ls -A -I 'owner-*' ckpt)" ]
-        done
+    stage 3
+    for mark in '4 9.1.0' '2 9.0.0'; do
+        rm "$STAGE/format"
+        ln -s "$mark" "$STAGE/format"
+        sums >before
+        expect 75 muster-ckptd --once "$STAGE"
+        other_stage "$mark"
+        expect 78 train
+        other_stage "$mark"
+        sums | diff before -
+        [ -z "$(ls -A -I 'owner-*' ckpt)" ]
     done
 }
 
 @test "if a step is already committed in a later format, muster-ckptd keeps the staged copy and ends with 75" {
-    stage 2
+    stage 3
     checkpoint 1
     later 2 ckpt/step-00000004/manifest.json
     sums >before

@@ -97,28 +97,6 @@ kill_ranks() {
     [ "$(stages)" -eq 0 ]
 }
 
-@test "a stage of a later release is refused with 78, names both releases, and is left unchanged" {
-    larger
-    train_until_staged 10 --set checkpoint.drain_mib=2
-    kill_ranks
-    pkill -KILL -f "muster-ckptd .*$DIR/stage"
-    sed -i 's/"version":2,"muster":"/"version":3,"later":1,"muster":"9./' stage/*/step-00000010.*/target.json
-    (cd stage && find . -type f -exec md5sum {} +) | sort >before
-    status=0
-    ranks 2 muster-train job.cfg >log 2>err || status=$?
-    cat log err
-    [ "$status" -eq 78 ]
-    grep -q '/target.json: format version 3 is unknown (written by muster 9\.[0-9.]* in format 3; this is muster [0-9.]*,' err
-    status=0
-    muster-ckptd --quiet --once stage/* 2>err || status=$?
-    cat err
-    [ "$status" -eq 75 ]
-    grep -q ' is left as it is: .*/target.json: format version 3 is unknown (written by muster 9' err
-    (cd stage && find . -type f -exec md5sum {} +) | grep -v status.json | sort >after
-    [ "$(grep -c 'step-00000010.*safetensors' after)" -eq 2 ]
-    diff <(grep step-00000010 before) <(grep step-00000010 after)
-}
-
 @test "a muster-ckptd that is stopped before a run stops is replaced, and commits the last step" {
     larger
     ranks 2 muster-train job.cfg --set batch.steps=100000 --set checkpoint.last_seconds=5 \
@@ -167,7 +145,7 @@ kill_ranks() {
     eventually 10 eval 'muster-ckpt status stage/* | grep -Eq "drains it, without progress for [0-9]+ s$"'
     ranks 2 muster-train job.cfg >log
     cat log
-    grep -Eq '^muster-ckptd made no progress for [0-9]+ s and is restarted$' log
+    grep -Eq 'failed: the process that drains .* has not moved for [0-9]+ s: it is killed$' log
     grep -Eq '^resumed from .* at step [1-4]0 ' log
     [ "$(stages)" -eq 0 ]
 }
@@ -230,7 +208,7 @@ kill_ranks() {
     muster-ckpt verify ckpt
 }
 
-@test "a stage whose name is a symbolic link is not used" {
+@test "an earlier run's stage whose name is a symbolic link is left alone" {
     larger
     ranks 2 muster-train job.cfg --set checkpoint.drain_mib=40 >log 2>&1 3>&- &
     background=$!
@@ -241,7 +219,6 @@ kill_ranks() {
     mkdir -m 755 other
     ln -s "$DIR/other" "stage/$name"
     ranks 2 muster-train job.cfg --set batch.steps=50 >log
-    grep -q '^checkpoints are written directly to .*'"$name" log
     [ -z "$(ls other)" ]
     [ -L "stage/$name" ]
     grep -q '^done at step 50$' log

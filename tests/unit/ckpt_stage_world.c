@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ckpt/stage/stage_dir.h"
 #include "common/clock.h"
 #include "tests/cmocka_test.h"
 
@@ -36,10 +37,10 @@ static int count_local(const struct node *node)
     return local;
 }
 
-void node_open(struct node *node, const char *job, int staged, bool first)
+void node_open(struct node *node, const char *job, int staged, const char *run)
 {
     struct ckpt_stage_config config = {
-        .root = node->root, .job = job, .local = count_local(node), .max_staged = staged, .keep = 3, .first = first};
+        .root = node->root, .job = job, .run = run, .local = count_local(node), .max_staged = staged, .keep = 3};
     struct error err;
 
     node->stage = ckpt_stage_open(&config, &err);
@@ -50,7 +51,7 @@ void node_open(struct node *node, const char *job, int staged, bool first)
 void node_begin(struct node *node, struct world *world, uint64_t *seed, int shards, bool large)
 {
     node_create(node, world, seed, shards, large);
-    node_open(node, "1", 2, false);
+    node_open(node, "1", 2, "a");
 }
 
 void node_begin_pair(struct node *node, struct node *other, struct world *world, uint64_t *seed, bool large)
@@ -59,8 +60,8 @@ void node_begin_pair(struct node *node, struct node *other, struct world *world,
     node->stride = 2;
     *other = *node;
     other->first = 1;
-    node_open(node, "1", 2, false);
-    node_open(other, "2", 2, false);
+    node_open(node, "1", 2, "a");
+    node_open(other, "2", 2, "a");
 }
 
 void node_stage(struct node *node, uint64_t step, const char *attempt)
@@ -111,6 +112,11 @@ pid_t node_start_drain(const struct node *node, const struct ckpt_drain_options 
         _exit(ckpt_drain(path, options, &err) & 0xff);
     }
     return child;
+}
+
+bool node_has_drainer(const struct node *node)
+{
+    return stage_is_locked(&node->stage->directory, STAGE_LOCK);
 }
 
 int child_wait(pid_t child)

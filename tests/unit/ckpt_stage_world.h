@@ -26,8 +26,11 @@ struct node {
 void node_create(struct node *node, struct world *world, uint64_t *seed, int shards, bool large);
 void node_destroy(struct node *node);
 
-/* Opens the stage `job` in node->root; `first`: for a new run. */
-void node_open(struct node *node, const char *job, int staged, bool first);
+/* Opens the stage of a run of `job` in node->root. */
+void node_open(struct node *node, const char *job, int staged, const char *run);
+
+/* Whether some process drains its stage. */
+bool node_has_drainer(const struct node *node);
 
 /* node_create, and node_open of job "1" with room for two saves. */
 void node_begin(struct node *node, struct world *world, uint64_t *seed, int shards, bool large);

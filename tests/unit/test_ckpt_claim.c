@@ -217,7 +217,7 @@ static void a_drainer_ends_what_is_lost(void **state)
     node_create(&node, &own_world, &seed, 2, false);
     mkdir(node.target, 0777);
     first = take_as(node.target, "1", 0);
-    node_open(&node, "a", 2, false);
+    node_open(&node, "a", 2, "a");
     node_stage(&node, 10, attempt_of(first, "1"));
     take_as(node.target, "2", 0);
     assert_int_equal(node_drain(&node), CKPT_DRAIN_DAMAGED);
@@ -242,7 +242,7 @@ static void a_damaged_claim_drops_nothing(void **state)
 
     node_create(&node, &own_world, &seed, 2, false);
     mkdir(node.target, 0777);
-    node_open(&node, "a", 2, false);
+    node_open(&node, "a", 2, "a");
     node_stage(&node, 10, attempt_of(take_as(node.target, "1", 0), "1"));
     write_file(join(path, node.target, "owner-2.json"), "{", 1);
     assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &once, &err), CKPT_DRAIN_LEFT);
@@ -278,7 +278,8 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(ckpt_claim_take(dir, &claim, &err), 0); /* the number is taken */
     claim.released = 4;
     assert_int_equal(ckpt_claim_refresh(dir, &claim, &err), 0);
-    shell("mv %s %s.away && mkdir %s", dir, dir, dir); /* as after an unmount: nothing is made beneath the mount point */
+    shell("mv %s %s.away && mkdir %s", dir, dir,
+          dir); /* as after an unmount: nothing is made beneath the mount point */
     assert_int_equal(ckpt_claim_refresh(dir, &claim, &err), -1);
     assert_non_null(strstr(err.text, " is missing"));
     assert_int_equal(count_entries(dir), 0);

@@ -118,11 +118,11 @@ static void a_second_one_is_told(void **state)
 
     node_begin(&node, &world, &seed, 1, false);
     child = node_start_drain(&node, &options);
-    while (!ckpt_stage_has_drainer(node.stage))
+    while (!node_has_drainer(&node))
         pause_us(1000);
     assert_int_equal(ckpt_drain(ckpt_stage_directory(node.stage), &options, &err), CKPT_DRAIN_BUSY);
     child_kill(child);
-    assert_false(ckpt_stage_has_drainer(node.stage));
+    assert_false(node_has_drainer(&node));
     node_destroy(&node);
 }
 
@@ -135,8 +135,8 @@ static void two_drain_the_same(void **state)
 
     node_create(&node, &world, &seed, 3, true);
     other = node;
-    node_open(&node, "1", 2, false);
-    node_open(&other, "2", 2, false);
+    node_open(&node, "1", 2, "a");
+    node_open(&other, "2", 2, "a");
     for (uint64_t step = 1; step <= 8; step++) {
         pid_t one, two;
 
@@ -283,7 +283,7 @@ static void a_dead_run_replaces_nothing(void **state)
     char path[4096];
 
     node_create(&node, &world, &seed, 1, false);
-    node_open(&node, "1", 1, false);
+    node_open(&node, "1", 1, "a");
     node_stage(&node, 1, "a");
     assert_true(ckpt_stage_has(node.stage, 1));
     assert_false(ckpt_stage_has(node.stage, 2));
@@ -293,30 +293,6 @@ static void a_dead_run_replaces_nothing(void **state)
     node.stage = NULL;
     assert_int_equal(ckpt_drain(path, &options, &err), CKPT_DRAIN_DONE);
     world_expect(&world, node.topology, node.target, 1);
-    node_destroy(&node);
-}
-
-/* The job's next run forgets that mark, and may make its own. */
-static void the_next_run_marks_anew(void **state)
-{
-    struct world world;
-    struct node node;
-    struct error err;
-
-    node_create(&node, &world, &seed, 1, false);
-    for (int again = 0; again < 2; again++) {
-        node_open(&node, "1", 1, false);
-        node_stage(&node, 1, again ? "b" : "a");
-        assert_int_equal(ckpt_stage_drop(node.stage, 1, NULL, "a newer save needs its memory", &err), 0);
-        ckpt_stage_destroy(node.stage);
-        node_open(&node, "1", 1, true);
-        if (!again)
-            assert_int_equal(ckpt_stage_drop(node.stage, 1, NULL, "a newer save needs its memory", &err), 0);
-        assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
-        assert_int_equal(node_news(&node).state, again ? CKPT_COMMITTED : CKPT_FAILED);
-        ckpt_stage_destroy(node.stage);
-        node.stage = NULL;
-    }
     node_destroy(&node);
 }
 
@@ -336,7 +312,7 @@ static void a_newer_save_replaces(void **state)
     memcpy(before, node.target, sizeof before);
     write_file(join(file, node.target, "ckpt"), "x", 1);
     strcpy(node.target, file);
-    node_open(&node, "1", 2, false);
+    node_open(&node, "1", 2, "a");
     assert_false(ckpt_stage_find_oldest(node.stage, 9, true, false, &trouble));
     node_stage(&node, 1, "a");
     node_stage(&node, 2, "b");
@@ -379,7 +355,7 @@ static void a_newer_one_supersedes_at_once(void **state)
     node_create(&node, &world, &seed, 1, false);
     mkdir(node.target, 0777);
     write_file(join(file, node.target, "step-00000001"), "x", 1);
-    node_open(&node, "1", 2, false);
+    node_open(&node, "1", 2, "a");
     node_stage(&node, 1, "a");
     node_stage(&node, 2, "b");
     assert_int_equal(drain_once(&node), CKPT_DRAIN_DONE);
@@ -492,7 +468,7 @@ static void the_disk_is_full(void **state)
         if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
             mount("tmpfs", node.target, "tmpfs", 0, "size=2m") < 0)
             _exit(77);
-        node_open(&node, "1", 2, false);
+        node_open(&node, "1", 2, "a");
         node_stage(&node, 1, "a");
         if (drain_once(&node) != CKPT_DRAIN_LEFT || !strstr(last_line, "bytes needed") ||
             !strstr(last_line, "No space left"))
@@ -527,7 +503,7 @@ static void the_directory_vanishes(void **state)
     snprintf(away, sizeof away, "%s.away", inside);
     strcpy(node.target, inside);
     assert_int_equal(mkdir(inside, 0777), 0);
-    node_open(&node, "1", 2, false);
+    node_open(&node, "1", 2, "a");
     child = stage_and_start_drain(&node, (uint64_t)8 << 20);
     child_kill(child);
     assert_int_equal(rename(inside, away), 0);
@@ -616,7 +592,7 @@ static void another_directory_is_there(void **state)
 
     node_create(&node, &world, &seed, 2, false);
     node.stride = 2;
-    node_open(&node, "1", 2, false);
+    node_open(&node, "1", 2, "a");
     child = stage_and_drain_part(&node, part);
     snprintf(away, sizeof away, "%s.away", node.target);
     assert_int_equal(rename(node.target, away), 0);
@@ -668,7 +644,7 @@ static void others_never_come(void **state)
 
     node_create(&node, &world, &seed, 2, false);
     node.stride = 2;
-    node_open(&node, "1", 2, false);
+    node_open(&node, "1", 2, "a");
     node_stage(&node, 1, "a");
     assert_int_equal(drain_once(&node), CKPT_DRAIN_OTHERS);
     assert_non_null(strstr(node_news(&node).reason, "other nodes' shards are missing"));
@@ -755,7 +731,7 @@ static void a_page_cannot_be_read(void **state)
         if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
             mount("tmpfs", node.root, "tmpfs", 0, "size=200m") < 0)
             _exit(77);
-        node_open(&node, "1", 2, false);
+        node_open(&node, "1", 2, "a");
         node_stage(&node, 1, "a");
         fd = open_staged(&node, &bytes);
         if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, bytes / 2 & -4096, 4096) < 0)
@@ -817,7 +793,7 @@ static void a_slow_target(void **state)
 static void some_are_kept_for_good(void **state)
 {
     static const uint64_t kept[] = {10, 9, 8, 4};
-    struct ckpt_stage_config config = {.job = "1", .local = 1, .keep = 3, .keep_every = 4};
+    struct ckpt_stage_config config = {.job = "1", .run = "a", .local = 1, .keep = 3, .keep_every = 4};
     struct world world;
     struct node node;
     struct error err;
@@ -851,7 +827,6 @@ int main(void)
         cmocka_unit_test(a_second_one_is_told),
         cmocka_unit_test(two_drain_the_same),
         cmocka_unit_test(one_node_cannot_write),
-        cmocka_unit_test(the_next_run_marks_anew),
         cmocka_unit_test(a_newer_save_replaces),
         cmocka_unit_test(the_one_at_work_is_kept),
         cmocka_unit_test(the_drainers_child_is_lost),

@@ -144,38 +144,38 @@ static void nobody_drains(void **state)
 
 static const char *refuse(struct node *node, const char *job)
 {
-    struct ckpt_stage_config config = {.root = node->root, .job = job};
+    struct ckpt_stage_config config = {.root = node->root, .job = job, .run = "a"};
     struct ckpt_drain_options options = {.once = true};
     static struct error err;
     char path[512];
 
     assert_null(ckpt_stage_open(&config, &err));
     assert_int_equal(err.code, CODE_IO);
-    assert_int_equal(ckpt_stage_path(path, sizeof path, node->root, job, &err), 0);
+    assert_int_equal(ckpt_stage_path(path, sizeof path, node->root, job, "a", &err), 0);
     assert_int_equal(ckpt_drain(path, &options, &err), -1);
     return err.text;
 }
 
 static void others_directories_are_refused(void **state)
 {
-    struct ckpt_stage_config config = {.root = "/nowhere/at/all", .job = "1"};
+    struct ckpt_stage_config config = {.root = "/nowhere/at/all", .job = "1", .run = "a"};
     struct world world;
     struct node node;
     struct error err;
     char path[512], elsewhere[512];
 
     node_create(&node, &world, &seed, 1, false);
-    assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "link", &err), 0);
+    assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "link", "a", &err), 0);
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", node.root);
     assert_int_equal(mkdir(elsewhere, 0700), 0);
     assert_int_equal(symlink(elsewhere, path), 0);
     refuse(&node, "link");
-    assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "open", &err), 0);
+    assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "open", "a", &err), 0);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(chmod(path, 0755), 0);
     refuse(&node, "open");
     if (geteuid() == 0) {
-        assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "foreign", &err), 0);
+        assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "foreign", "a", &err), 0);
         assert_int_equal(mkdir(path, 0700), 0);
         assert_int_equal(chown(path, 12345, 12345), 0);
         assert_non_null(strstr(refuse(&node, "foreign"), "belongs to user 12345;"));
@@ -185,14 +185,16 @@ static void others_directories_are_refused(void **state)
         assert_non_null(strstr(refuse(&node, "foreign"), "belongs to user 12345;"));
     }
     assert_null(ckpt_stage_open(&config, &err));
-    assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "../up", &err), -1);
+    assert_int_equal(ckpt_stage_path(path, sizeof path, node.root, "../up", "a", &err), -1);
     assert_int_equal(err.code, CODE_USAGE);
     node_destroy(&node);
 }
 
-/* An earlier life of the job left one save whole and one in halves: the first is committed, the second goes. */
-static void a_restarted_job_adopts(void **state)
+/* An earlier run of the job left one save whole and one in halves: the first is committed, the second goes. */
+static void what_an_earlier_run_left_is_found(void **state)
 {
+    struct ckpt_stage_config next = {.job = "1", .run = "b"};
+    struct ckpt_stage_name *names;
     struct world world;
     struct node node;
     struct error err;
@@ -200,15 +202,22 @@ static void a_restarted_job_adopts(void **state)
     uint64_t *steps;
     size_t count;
     char marker[512];
+    struct ckpt_drain_options once = {.once = true, .seconds = 60};
 
     node_begin(&node, &world, &seed, 3, false);
     node_stage(&node, 5, "old.1");
     save = world_save(&world, node.topology, 1, node.target, 6, "old.2");
     assert_int_equal(ckpt_stage_shard(node.stage, &save, &err), 0);
     ckpt_stage_destroy(node.stage);
-    node_open(&node, "1", 2, true);
-    assert_int_equal(node_drain(&node), CKPT_DRAIN_DONE);
-    assert_true(node_wait(&node, 1));
+    next.root = node.root;
+    assert_int_equal(ckpt_stage_earlier(&next, &names, &count, &err), 0);
+    assert_int_equal(count, 1);
+    node_open(&node, "1", 2, "b");
+    assert_int_equal(ckpt_drain(join(marker, node.root, names[0].name), &once, &err), CKPT_DRAIN_DONE);
+    assert_int_equal(access(marker, F_OK), -1);
+    free(names);
+    assert_int_equal(ckpt_stage_earlier(&next, &names, &count, &err), 0);
+    assert_int_equal(count, 0);
     assert_int_equal(ckpt_list(node.target, &steps, &count, &err), 0);
     assert_int_equal(count, 1);
     assert_int_equal(steps[0], 5);
@@ -231,7 +240,7 @@ static void one_that_was_removed_meanwhile_is_no_error(void **state)
 
     scratch_create(path, "/tmp");
     assert_int_equal(mkdir(join(real, path, "any"), 0700), 0);
-    assert_int_equal(stage_directory_open(&stage, real, false, &err), 0);
+    assert_int_equal(stage_directory_open(&stage, real, &err), 0);
     assert_int_equal(stage_directory_check(&stage, &err), -1); /* its name is no stage's */
     rmdir(real);
     assert_int_equal(stage_directory_check(&stage, &err), 0);
@@ -403,7 +412,7 @@ int main(void)
         cmocka_unit_test(no_room),
         cmocka_unit_test(nobody_drains),
         cmocka_unit_test(others_directories_are_refused),
-        cmocka_unit_test(a_restarted_job_adopts),
+        cmocka_unit_test(what_an_earlier_run_left_is_found),
         cmocka_unit_test(one_that_was_removed_meanwhile_is_no_error),
         cmocka_unit_test(what_no_run_uses_is_removed),
         cmocka_unit_test(a_partners_copy_is_drained),

@@ -33,7 +33,7 @@ static void interrupt(int number)
 static void train_beside(const struct shard_save *own, struct node *node)
 {
     do {
-        assert_false(ckpt_stage_has_drainer(node->stage));
+        assert_true(ckpt_stage_updated(node->stage) > 0);
         assert_non_null(strstr(ckpt_stage_directory(node->stage), node->root));
         kill(getpid(), SIGUSR1);
     } while (!atomic_load(&own->copied));
