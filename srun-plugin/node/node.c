@@ -192,7 +192,7 @@ struct node *node_read_bare(const char *root, const char *xml, bool ethernet, st
     struct node *node = NULL;
     bool cached;
 
-    if (access(root, R_OK | X_OK) < 0) {
+    if (root && access(root, R_OK | X_OK) < 0) {
         error_errno(err, CODE_IO, "%s: not the directory of a snapshot", root);
         return NULL;
     }

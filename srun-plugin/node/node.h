@@ -112,9 +112,9 @@ struct node {
     size_t numa_count;
     struct node_core *cores; /* by NUMA node, then by CPU number */
     size_t core_count;       /* 0 without hwloc: then numas and gpus are empty too */
-    struct cpus cpus;      /* all of the machine */
-    struct cpus allowed;   /* that this process may run on: those Slurm gave it */
-    struct node_gpu *gpus; /* by PCI address, as CUDA_DEVICE_ORDER=PCI_BUS_ID counts them */
+    struct cpus cpus;        /* all of the machine */
+    struct cpus allowed;     /* that this process may run on: those Slurm gave it */
+    struct node_gpu *gpus;   /* by PCI address, as CUDA_DEVICE_ORDER=PCI_BUS_ID counts them */
     size_t gpu_count;
     struct node_nic *nics; /* by kind, then by name */
     size_t nic_count;
@@ -128,8 +128,9 @@ struct node {
 };
 
 /*
- * Reads the machine whose sysfs and procfs are below `root` ("/" for this one). `xml`: hwloc's export of it; NULL means
- * root/machine.xml if it exists, and for "/" the text that slurmd saved, else hwloc reads the machine. NULL and *err if
+ * Reads the machine whose sysfs and procfs are below `root` ("/" for this one; NULL if `xml` is all that is known of
+ * it). `xml`: hwloc's export of it; NULL means root/machine.xml if it exists, and for "/" the text that slurmd saved,
+ * else hwloc reads the machine. NULL and *err if
  * the XML is invalid (CODE_DATA) or root cannot be read (CODE_IO). A file of sysfs that is absent is a fact that is not
  * known, never an error.
  */

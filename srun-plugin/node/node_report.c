@@ -23,8 +23,9 @@ static void report_machine(const struct node *node, FILE *out)
     char total[32], shm[32], unused[32], list[64];
 
     fprintf(out, "machine  %s\n", node->title[0] ? node->title : "(not in its firmware)");
-    fprintf(out, "memory   %s, /dev/shm %s, %s free\n", format_bytes(node->memory_total, total, sizeof total),
-            format_bytes(node->shm_size, shm, sizeof shm), format_bytes(node->shm_free, unused, sizeof unused));
+    if (node->memory_total)
+        fprintf(out, "memory   %s, /dev/shm %s, %s free\n", format_bytes(node->memory_total, total, sizeof total),
+                format_bytes(node->shm_size, shm, sizeof shm), format_bytes(node->shm_free, unused, sizeof unused));
     if (node->core_count)
         fprintf(out, "cores    %zu, CPUs %s\n", node->core_count, cpus_format(&node->cpus, list, sizeof list));
     if (!cpus_equal(&node->cpus, &node->allowed))
@@ -62,6 +63,8 @@ static void report_gpus(const struct node *node, FILE *out)
 
 static void report_nics(const struct node *node, FILE *out)
 {
+    if (!node->nic_count)
+        return;
     fputs("\nnic              kind        numa  link  Gbit/s  interface     address\n", out);
     for (size_t i = 0; i < node->nic_count; i++) {
         const struct node_nic *nic = &node->nics[i];

@@ -24,13 +24,13 @@
 
 bool sysfs_is_live(const char *root)
 {
-    return strcmp(root, "/") == 0;
+    return root && strcmp(root, "/") == 0;
 }
 
-/* root/format... into path; false when it does not fit. */
+/* root/format... into path; false when it does not fit, or root is NULL. */
 static bool join_path(char *path, const char *root, const char *format, va_list arguments)
 {
-    size_t used = (size_t)snprintf(path, PATH_MAX, "%s/", sysfs_is_live(root) ? "" : root);
+    size_t used = root ? (size_t)snprintf(path, PATH_MAX, "%s/", sysfs_is_live(root) ? "" : root) : PATH_MAX;
     int wrote;
 
     if (used >= PATH_MAX)
@@ -283,7 +283,7 @@ char *sysfs_text(const char *root, const char *path)
         text = print_text(print_shm);
     else if (sysfs_is_live(root) && strcmp(path, "devices") == 0)
         text = print_text(print_devices);
-    else if (snprintf(full, sizeof full, "%s/%s", sysfs_is_live(root) ? "" : root, path) < (int)sizeof full)
+    else if (root && snprintf(full, sizeof full, "%s/%s", sysfs_is_live(root) ? "" : root, path) < (int)sizeof full)
         text = text_read_file(full, TEXT_MAX, NULL, NULL);
     if (text)
         copy_text(path, text, strlen(text));

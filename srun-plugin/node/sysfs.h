@@ -1,5 +1,6 @@
 /*
- * sysfs.h - small files of sysfs and procfs beneath a root: "/" for this machine, or the directory of a snapshot.
+ * sysfs.h - small files of sysfs and procfs beneath a root: "/" for this machine, the directory of a snapshot, or NULL
+ * for a machine of which there are no files.
  *
  * Paths are printf formats, without a leading slash: sysfs_line(root, state, sizeof state,
  * "sys/class/net/%s/operstate", name). A file that is absent or cannot be read is a fact that is not known: false or an

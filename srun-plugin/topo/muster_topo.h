@@ -43,7 +43,7 @@ int place_svg(FILE *out, const struct order *order, struct error *err);
  * node has no user's environment; libraries and nccl.conf are searched below its root.
  */
 struct environment_request {
-    const char *root;      /* of node_read */
+    const char *root;      /* of node_read; NULL for a machine of which there is only hwloc's XML */
     unsigned nodes;        /* of the job and of its step; this node is the first */
     const char *cluster;   /* its name; NULL if not known */
     const char *interface; /* that routes to the other nodes; NULL: that of the default route */

@@ -35,7 +35,9 @@ static bool has_file(const char *name, void *arg)
 
     if (sysfs_is_live(root))
         return fabric_find_file(name, getenv("LD_LIBRARY_PATH"));
-    return name[0] == '/' ? sysfs_exists(root, "%s", name + 1) : sysfs_find_library(root, name, NULL, path);
+    if (name[0] == '/')
+        return sysfs_exists(root, "%s", name + 1);
+    return root && sysfs_find_library(root, name, NULL, path);
 }
 
 static void note_error(const struct error *err, void *arg)

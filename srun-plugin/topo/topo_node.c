@@ -7,18 +7,18 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "common/option.h"
 #include "srun-plugin/node/bind.h"
+#include "srun-plugin/node/sysfs.h"
 
 /* More than any job has. */
 #define NODES_MAX 1000000
 
 struct node_options {
-    const char *root, *xml;
-    unsigned ranks; /* 0: as many as usable GPUs, else NUMA nodes */
+    const char *root, *xml; /* of node_read */
+    unsigned ranks;         /* 0: as many as usable GPUs, else NUMA nodes */
     bool json, environment;
     struct environment_request request; /* for the environment */
 };
@@ -42,20 +42,19 @@ static int read_options(int argc, char **argv, struct node_options *options)
     };
     int code;
 
-    *options = (struct node_options){.root = "/", .request = {.profiles = FABRIC_DIR}};
+    *options = (struct node_options){.request = {.profiles = FABRIC_DIR}};
     code = options_read(rows, argc, argv, topo_usage);
     if (code >= 0)
         return code;
     if (optind + 1 < argc)
         return option_fail("node: at most one directory of a snapshot; unexpected argument '%s'", argv[optind + 1]);
-    if (optind < argc)
-        options->root = argv[optind];
+    options->root = optind < argc ? argv[optind] : options->xml ? NULL : "/";
     options->ranks = (unsigned)ranks;
     request->nodes = (unsigned)nodes;
     request->root = options->root;
-    if (strcmp(options->root, "/") == 0 && !request->site)
+    if (sysfs_is_live(options->root) && !request->site)
         request->site = "/etc/muster/fabric";
-    if (strcmp(options->root, "/") == 0 && !request->cluster)
+    if (sysfs_is_live(options->root) && !request->cluster)
         request->cluster = getenv("SLURM_CLUSTER_NAME");
     return -1;
 }

@@ -81,6 +81,18 @@ PROFILE
     grep -q '^note: broken.cfg:1: ' <<<"$output"
 }
 
+@test "--xml without a directory shows that machine alone: nothing of this one" {
+    snapshot epyc-nps4
+    mkdir "$BATS_TEST_TMPDIR/empty"
+    muster-topo node --xml "$BATS_TEST_TMPDIR/epyc-nps4/machine.xml" >"$BATS_TEST_TMPDIR/alone"
+    cat "$BATS_TEST_TMPDIR/alone"
+    grep -q '^cores    128, CPUs 0-255$' "$BATS_TEST_TMPDIR/alone"
+    grep -q '^   7 .* 112-127,240-255  *-$' "$BATS_TEST_TMPDIR/alone"
+    [ "$(grep -c -e '^allowed' -e '^note' -e '^memory' -e '^nic' -e virtual "$BATS_TEST_TMPDIR/alone")" -eq 0 ]
+    muster-topo node --xml "$BATS_TEST_TMPDIR/epyc-nps4/machine.xml" "$BATS_TEST_TMPDIR/empty" |
+        diff "$BATS_TEST_TMPDIR/alone" -
+}
+
 @test "hwloc's own tools read the files of make-machines" {
     need lstopo-no-graphics
     for machine in "$TOP"/tests/fixtures/machines/*/; do

@@ -197,7 +197,7 @@ static void test_foreign_xml(void **state)
     struct node *node;
 
     snprintf(path, sizeof path, "%s/machine.xml", machines_snapshot("dgx-a100"));
-    if (!(node = node_read("/", path, &err)))
+    if (!(node = node_read(NULL, path, &err)))
         fail_msg("%s", err.text);
     assert_int_equal(node->core_count, 128);
     assert_int_equal(node->gpu_count, 8);
