@@ -1,5 +1,5 @@
 /*
- * place.h - which node each rank of a mesh gets. Pure. Called by srun-plugin/place/order.h.
+ * place.h - which node each rank of a mesh gets. Pure. Called by srun-plugin/order/order.h.
  *
  * The model of traffic, for one training step:
  *
@@ -34,7 +34,7 @@
 /* ---- the tree of switches ---------------------------------------------------------------------------------------- */
 
 /*
- * The tree of switches above the nodes of a job; switch_tree_create (srun-plugin/place/order.h) builds it. The root is
+ * The tree of switches above the nodes of a job; switch_tree_create (srun-plugin/order/order.h) builds it. The root is
  * switch 0: the one switch above all others, or else a switch without a name that joins the topmost ones. Nodes that no
  * switch names are under the root.
  *

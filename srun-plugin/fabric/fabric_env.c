@@ -8,9 +8,9 @@
 #include "common/text.h"
 #include "srun-plugin/fabric/fabric_profile.h"
 
-struct planner {
+struct filler {
     struct env_list *list;
-    size_t first; /* of the variables that this planner has added */
+    size_t first; /* of the variables that this filler has added */
     const struct fabric_facts *facts;
     const struct fabric_inputs *inputs;
     bool no_memory;
@@ -22,7 +22,7 @@ struct planner {
 
 /* ---- precedence -------------------------------------------------------------------------------------------------- */
 
-static bool is_decided(const struct planner *p, const char *name)
+static bool is_decided(const struct filler *p, const char *name)
 {
     for (size_t i = p->first; i < p->list->count; i++)
         if (strcmp(p->list->variables[i].name, name) == 0)
@@ -30,13 +30,13 @@ static bool is_decided(const struct planner *p, const char *name)
     return false;
 }
 
-static bool is_users(struct planner *p, const char *name)
+static bool is_users(struct filler *p, const char *name)
 {
     return p->inputs->user && p->inputs->user(name, p->own, sizeof p->own, p->inputs->user_arg);
 }
 
 /* The value in nccl.conf, or NULL. */
-static const char *conf_value(const struct planner *p, const char *name)
+static const char *conf_value(const struct filler *p, const char *name)
 {
     const struct file_variables *conf = p->inputs->conf;
 
@@ -47,7 +47,7 @@ static const char *conf_value(const struct planner *p, const char *name)
 }
 
 /* Sets a variable for a source of lower precedence than the user, unless it is decided. */
-static void offer_value(struct planner *p, enum env_origin origin, const char *name, const char *value,
+static void offer_value(struct filler *p, enum env_origin origin, const char *name, const char *value,
                         const char *source, const char *why)
 {
     static const char beaten[] = "%s would have set %s";
@@ -65,7 +65,7 @@ static void offer_value(struct planner *p, enum env_origin origin, const char *n
     p->no_memory |= !added;
 }
 
-static void offer_job(struct planner *p)
+static void offer_job(struct filler *p)
 {
     const struct file_variables *job = p->inputs->job;
     const char *file = p->inputs->job_file ? basename(p->inputs->job_file) : "";
@@ -83,7 +83,7 @@ static const char *shown_file(const struct fabric_profile *profile)
     return profile->layer == FABRIC_SHIPPED ? basename(profile->file) : profile->file;
 }
 
-static void offer_setting(struct planner *p, const struct fabric_profile *profile, const config_setting_t *setting)
+static void offer_setting(struct filler *p, const struct fabric_profile *profile, const config_setting_t *setting)
 {
     const char *name = fabric_string(setting, "name"), *missing;
     char *value = fabric_render(fabric_string(setting, "value"), fabric_member(profile, "match"), p->facts, &missing);
@@ -113,7 +113,7 @@ static bool is_left(const struct fabric_profile *const *before, size_t count, co
     return false;
 }
 
-static void apply_profile(struct planner *p, const struct fabric_profile *const *profiles, size_t index)
+static void apply_profile(struct filler *p, const struct fabric_profile *const *profiles, size_t index)
 {
     const struct fabric_profile *profile = profiles[index];
     const config_setting_t *set = fabric_member(profile, "set"), *warn = fabric_member(profile, "warn"), *item;
@@ -179,7 +179,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct env_variable *)a)->name, ((const struct env_variable *)b)->name);
 }
 
-static void apply_all(struct planner *p, const struct fabric *fabric, const struct fabric_profile **chosen)
+static void apply_all(struct filler *p, const struct fabric *fabric, const struct fabric_profile **chosen)
 {
     size_t count = choose_profiles(fabric, p->facts, chosen);
 
@@ -200,19 +200,19 @@ int fabric_fill_env(struct env_list *list, const struct fabric *fabric, const st
                     const struct fabric_inputs *inputs, struct error *err)
 {
     const struct fabric_profile **chosen = calloc(fabric->count + 1, sizeof(const struct fabric_profile *));
-    struct planner planner = {.list = list, .first = list->count, .facts = facts, .inputs = inputs};
+    struct filler filler = {.list = list, .first = list->count, .facts = facts, .inputs = inputs};
     const struct file_variables *conf = inputs->conf;
 
     list->profile = strdup("");
-    planner.no_memory = !chosen || !list->profile;
-    if (!planner.no_memory) {
-        offer_job(&planner);
-        apply_all(&planner, fabric, chosen);
+    filler.no_memory = !chosen || !list->profile;
+    if (!filler.no_memory) {
+        offer_job(&filler);
+        apply_all(&filler, fabric, chosen);
         for (size_t i = 0; conf && i < conf->count; i++)
-            offer_value(&planner, ENV_FROM_CONF, conf->items[i].name, conf->items[i].value, "nccl.conf", "");
+            offer_value(&filler, ENV_FROM_CONF, conf->items[i].name, conf->items[i].value, "nccl.conf", "");
     }
-    if (list->count > planner.first)
-        qsort(list->variables + planner.first, list->count - planner.first, sizeof *list->variables, by_name);
+    if (list->count > filler.first)
+        qsort(list->variables + filler.first, list->count - filler.first, sizeof *list->variables, by_name);
     free(chosen);
-    return planner.no_memory ? error_set(err, CODE_IO, "no memory for the fabric's variables") : 0;
+    return filler.no_memory ? error_set(err, CODE_IO, "no memory for the fabric's variables") : 0;
 }

@@ -15,11 +15,11 @@ int fabric_facts_fill(struct fabric_facts *facts, const struct node *node, unsig
     /* At least as many ranks as GPUs: then each GPU has its NICs, whatever process uses it. */
     unsigned ranks = local_ranks > 0 && local_ranks < gpu_count ? (unsigned)gpu_count : local_ranks;
     const struct bind_request all = {.local_ranks = ranks, .gpus = gpus, .gpu_count = gpu_count};
-    struct bind_plan *plan = bind_plan_create(node, &all, err);
+    struct binding *binding = binding_create(node, &all, err);
     const struct gpu_vendor *vendor = gpu_count ? gpu_vendor_find(node->gpus[gpus[0]].vendor) : NULL;
     enum nic_kind fabric = node_fabric(node);
 
-    if (!plan)
+    if (!binding)
         return -1;
     facts->gpus = (unsigned)gpu_count;
     facts->vendor = vendor ? vendor->name : NULL;
@@ -29,9 +29,9 @@ int fabric_facts_fill(struct fabric_facts *facts, const struct node *node, unsig
     for (size_t i = 0; facts->live && i < node->nic_count; i++) {
         bool of_fabric = node->nics[i].kind == fabric && fabric != NIC_ETHERNET;
 
-        facts->live[i] = node_nic_usable(&node->nics[i]) && (!of_fabric || bind_plan_uses(plan, i));
+        facts->live[i] = node_nic_usable(&node->nics[i]) && (!of_fabric || binding_uses(binding, i));
     }
-    bind_plan_destroy(plan);
+    binding_destroy(binding);
     return facts->live ? 0 : error_set(err, CODE_IO, "no memory for the facts of a node");
 }
 

@@ -7,9 +7,9 @@
 #include "common/text.h"
 
 /* Adds a line to notes, as printf writes it; lost when out of memory. */
-#define add_note(plan, ...) text_add_line(&(plan)->notes, &(plan)->note_count, __VA_ARGS__)
+#define add_note(binding, ...) text_add_line(&(binding)->notes, &(binding)->note_count, __VA_ARGS__)
 
-static int choose_gpus(const struct node *node, const struct bind_request *request, struct bind_plan *plan)
+static int choose_gpus(const struct node *node, const struct bind_request *request, struct binding *binding)
 {
     size_t *usable = calloc(node->gpu_count + 1, sizeof *usable), count;
     const size_t *gpus = request->gpus ? request->gpus : usable;
@@ -17,15 +17,16 @@ static int choose_gpus(const struct node *node, const struct bind_request *reque
     if (!usable)
         return -1;
     count = request->gpus ? request->gpu_count : node_usable_gpus(node, usable);
-    plan->gpu_count = count;
-    for (size_t i = 0; i < plan->count; i++)
-        plan->ranks[i].gpu = count ? (int)gpus[i % count] : -1;
-    if (count && plan->count > count)
-        add_note(plan, "%zu ranks share %zu GPUs; NCCL refuses two ranks of one group on one GPU", plan->count, count);
-    else if (plan->count == 1 && count > 1)
-        add_note(plan, "1 rank has %zu GPUs, and all cores, for the processes that it starts", count);
-    else if (plan->count < count)
-        add_note(plan, "%zu of %zu GPUs have no rank", count - plan->count, count);
+    binding->gpu_count = count;
+    for (size_t i = 0; i < binding->count; i++)
+        binding->ranks[i].gpu = count ? (int)gpus[i % count] : -1;
+    if (count && binding->count > count)
+        add_note(binding, "%zu ranks share %zu GPUs; NCCL refuses two ranks of one group on one GPU", binding->count,
+                 count);
+    else if (binding->count == 1 && count > 1)
+        add_note(binding, "1 rank has %zu GPUs, and all cores, for the processes that it starts", count);
+    else if (binding->count < count)
+        add_note(binding, "%zu of %zu GPUs have no rank", count - binding->count, count);
     free(usable);
     return 0;
 }
@@ -35,7 +36,7 @@ static int choose_gpus(const struct node *node, const struct bind_request *reque
 /* Cores and the ranks that share them, by index. */
 struct sharing {
     const struct node *node;
-    struct bind_plan *plan;
+    struct binding *binding;
     size_t *cores, core_count;
     size_t *ranks, rank_count;
     struct cpus taken; /* by ranks */
@@ -56,7 +57,7 @@ static void share_cores(struct sharing *sharing)
     size_t cores = sharing->core_count, ranks = sharing->rank_count;
 
     for (size_t i = 0; i < ranks && cores; i++) {
-        struct bind_rank *rank = &sharing->plan->ranks[sharing->ranks[i]];
+        struct bind_rank *rank = &sharing->binding->ranks[sharing->ranks[i]];
         size_t first = i * cores / ranks, last = (i + 1) * cores / ranks;
 
         rank->shares_cores = cores < ranks;
@@ -80,7 +81,7 @@ static void select_cores(struct sharing *sharing, int numa, bool free_only)
 
 static int numa_of_rank(const struct sharing *sharing, size_t rank)
 {
-    int gpu = sharing->plan->ranks[rank].gpu;
+    int gpu = sharing->binding->ranks[rank].gpu;
 
     return gpu >= 0 ? sharing->node->gpus[gpu].numa : -1;
 }
@@ -90,7 +91,7 @@ static void share_beside_gpus(struct sharing *sharing)
     for (size_t numa = 0; numa < sharing->node->numa_count; numa++) {
         select_cores(sharing, (int)numa, false);
         sharing->rank_count = 0;
-        for (size_t i = 0; i < sharing->plan->count; i++)
+        for (size_t i = 0; i < sharing->binding->count; i++)
             if (numa_of_rank(sharing, i) == (int)numa)
                 sharing->ranks[sharing->rank_count++] = i;
         share_cores(sharing);
@@ -101,8 +102,8 @@ static void share_beside_gpus(struct sharing *sharing)
 static void share_rest(struct sharing *sharing)
 {
     sharing->rank_count = 0;
-    for (size_t i = 0; i < sharing->plan->count; i++)
-        if (cpus_next(&sharing->plan->ranks[i].cpus, 0) < 0)
+    for (size_t i = 0; i < sharing->binding->count; i++)
+        if (cpus_next(&sharing->binding->ranks[i].cpus, 0) < 0)
             sharing->ranks[sharing->rank_count++] = i;
     if (sharing->rank_count == 0)
         return;
@@ -110,7 +111,7 @@ static void share_rest(struct sharing *sharing)
         int numa = numa_of_rank(sharing, sharing->ranks[i]);
 
         if (numa >= 0)
-            add_note(sharing->plan, "rank %zu: Slurm gave no core of NUMA node %u, where its GPU is; it gets others",
+            add_note(sharing->binding, "rank %zu: Slurm gave no core of NUMA node %u, where its GPU is; it gets others",
                      sharing->ranks[i], sharing->node->numas[numa].os_index);
     }
     select_cores(sharing, -1, true);
@@ -125,7 +126,7 @@ static void share_rest(struct sharing *sharing)
  */
 static size_t even_domains(struct sharing *sharing)
 {
-    size_t domains = 0, least = SIZE_MAX, most = 0, ranks = sharing->plan->count;
+    size_t domains = 0, least = SIZE_MAX, most = 0, ranks = sharing->binding->count;
 
     for (size_t numa = 0; numa < sharing->node->numa_count; numa++) {
         select_cores(sharing, (int)numa, false);
@@ -141,7 +142,7 @@ static size_t even_domains(struct sharing *sharing)
 /* With more domains than ranks, a rank gets several whole domains; with more ranks, several share one. */
 static void share_by_domain(struct sharing *sharing, size_t domains)
 {
-    size_t ranks = sharing->plan->count, each = ranks > domains ? ranks / domains : 1;
+    size_t ranks = sharing->binding->count, each = ranks > domains ? ranks / domains : 1;
     size_t together = domains > ranks ? domains / ranks : 1, seen = 0;
 
     for (size_t numa = 0; numa < sharing->node->numa_count; numa++) {
@@ -158,7 +159,7 @@ static void share_by_domain(struct sharing *sharing, size_t domains)
 
 static bool is_any_gpu_placed(const struct sharing *sharing)
 {
-    for (size_t i = 0; i < sharing->plan->count; i++)
+    for (size_t i = 0; i < sharing->binding->count; i++)
         if (numa_of_rank(sharing, i) >= 0)
             return true;
     return false;
@@ -168,20 +169,21 @@ static void note_sharing(const struct sharing *sharing)
 {
     size_t crowded = 0;
 
-    for (size_t i = 0; i < sharing->plan->count; i++)
-        crowded += sharing->plan->ranks[i].shares_cores;
+    for (size_t i = 0; i < sharing->binding->count; i++)
+        crowded += sharing->binding->ranks[i].shares_cores;
     if (crowded)
-        add_note(sharing->plan,
+        add_note(sharing->binding,
                  "%zu of %zu ranks share a core with another: Slurm gave fewer cores than ranks "
                  "(--cpus-per-task)",
-                 crowded, sharing->plan->count);
+                 crowded, sharing->binding->count);
 }
 
-static int assign_cores(const struct node *node, struct bind_plan *plan)
+static int assign_cores(const struct node *node, struct binding *binding)
 {
-    size_t *memory = calloc(node->core_count + plan->count, sizeof *memory), domains;
-    struct sharing sharing = {.node = node, .plan = plan, .cores = memory, .ranks = memory + node->core_count};
-    bool is_launcher = plan->count == 1 && plan->gpu_count > 1, by_gpu = !is_launcher && is_any_gpu_placed(&sharing);
+    size_t *memory = calloc(node->core_count + binding->count, sizeof *memory), domains;
+    struct sharing sharing = {.node = node, .binding = binding, .cores = memory, .ranks = memory + node->core_count};
+    bool is_launcher = binding->count == 1 && binding->gpu_count > 1,
+         by_gpu = !is_launcher && is_any_gpu_placed(&sharing);
 
     if (!memory)
         return -1;
@@ -229,26 +231,26 @@ static void find_nearest(const struct node *node, struct bind_rank *rank, const 
         nearest[i] = fabric[i] && path_to(node, rank, i) == rank->path;
 }
 
-static bool on_gpu_of_earlier(const struct bind_plan *plan, size_t rank)
+static bool on_gpu_of_earlier(const struct binding *binding, size_t rank)
 {
     for (size_t i = 0; i < rank; i++)
-        if (plan->ranks[i].gpu >= 0 && plan->ranks[i].gpu == plan->ranks[rank].gpu)
+        if (binding->ranks[i].gpu >= 0 && binding->ranks[i].gpu == binding->ranks[rank].gpu)
             return true;
     return false;
 }
 
 /* Of the GPUs (or ranks without one) with the same nearest NICs: their number, and the position of this rank's. */
-static void find_seat(const struct node *node, const struct bind_plan *plan, const bool *nearest, size_t rank,
+static void find_seat(const struct node *node, const struct binding *binding, const bool *nearest, size_t rank,
                       size_t *seat, size_t *seats)
 {
     size_t nics = node->nic_count;
 
     *seat = *seats = 0;
-    for (size_t i = 0; i < plan->count; i++) {
+    for (size_t i = 0; i < binding->count; i++) {
         if (memcmp(nearest + i * nics, nearest + rank * nics, nics * sizeof *nearest) != 0 ||
-            on_gpu_of_earlier(plan, i))
+            on_gpu_of_earlier(binding, i))
             continue;
-        if (i == rank || (plan->ranks[i].gpu >= 0 && plan->ranks[i].gpu == plan->ranks[rank].gpu))
+        if (i == rank || (binding->ranks[i].gpu >= 0 && binding->ranks[i].gpu == binding->ranks[rank].gpu))
             *seat = *seats;
         ++*seats;
     }
@@ -270,16 +272,16 @@ static void deal_nics(const struct node *node, struct bind_rank *rank, const boo
 }
 
 /* Ranks that have this NIC; 0 unless one of them has it below the same PCI switch as its GPU. */
-static size_t count_users(const struct bind_plan *plan, size_t nic)
+static size_t count_users(const struct binding *binding, size_t nic)
 {
     size_t count = 0;
     bool owned = false;
 
-    for (size_t i = 0; i < plan->count; i++)
-        for (size_t j = 0; j < plan->ranks[i].nic_count; j++)
-            if (plan->ranks[i].nics[j] == nic) {
+    for (size_t i = 0; i < binding->count; i++)
+        for (size_t j = 0; j < binding->ranks[i].nic_count; j++)
+            if (binding->ranks[i].nics[j] == nic) {
                 count++;
-                owned = owned || plan->ranks[i].path == PATH_SWITCH;
+                owned = owned || binding->ranks[i].path == PATH_SWITCH;
             }
     return owned ? count : 0;
 }
@@ -288,15 +290,16 @@ static size_t count_users(const struct bind_plan *plan, size_t nic)
  * For a GPU without a NIC of its own, the least used one of its neighbours, but not one that no rank uses: that may
  * belong to the storage network. node->nic_count if no neighbour has one.
  */
-static size_t find_shared(const struct node *node, const struct bind_plan *plan, size_t rank, const bool *nearest)
+static size_t find_shared(const struct node *node, const struct binding *binding, size_t rank, const bool *nearest)
 {
     size_t best = node->nic_count, fewest = SIZE_MAX;
 
     for (size_t i = 0; i < rank; i++) /* ranks on one GPU get the same */
-        if (plan->ranks[rank].gpu >= 0 && plan->ranks[i].gpu == plan->ranks[rank].gpu && plan->ranks[i].nic_count == 1)
-            return plan->ranks[i].nics[0];
+        if (binding->ranks[rank].gpu >= 0 && binding->ranks[i].gpu == binding->ranks[rank].gpu &&
+            binding->ranks[i].nic_count == 1)
+            return binding->ranks[i].nics[0];
     for (size_t i = 0; i < node->nic_count; i++) {
-        size_t count = nearest[i] ? count_users(plan, i) : 0;
+        size_t count = nearest[i] ? count_users(binding, i) : 0;
 
         if (count > 0 && count < fewest) {
             best = i;
@@ -307,16 +310,16 @@ static size_t find_shared(const struct node *node, const struct bind_plan *plan,
 }
 
 /* Called first for ranks with NICs of their own, then for the others. */
-static void give_nics(const struct node *node, struct bind_plan *plan, const bool *nearest, bool own)
+static void give_nics(const struct node *node, struct binding *binding, const bool *nearest, bool own)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        struct bind_rank *rank = &plan->ranks[i];
+    for (size_t i = 0; i < binding->count; i++) {
+        struct bind_rank *rank = &binding->ranks[i];
         const bool *row = nearest + i * node->nic_count;
-        size_t seat, seats, shared = own ? node->nic_count : find_shared(node, plan, i, row);
+        size_t seat, seats, shared = own ? node->nic_count : find_shared(node, binding, i, row);
 
         if ((rank->path == PATH_SWITCH) != own)
             continue;
-        find_seat(node, plan, nearest, i, &seat, &seats);
+        find_seat(node, binding, nearest, i, &seat, &seats);
         if (shared < node->nic_count)
             rank->nics[rank->nic_count++] = shared;
         else
@@ -324,51 +327,52 @@ static void give_nics(const struct node *node, struct bind_plan *plan, const boo
     }
 }
 
-static int assign_nics(const struct node *node, struct bind_plan *plan)
+static int assign_nics(const struct node *node, struct binding *binding)
 {
-    bool *fabric = calloc((plan->count + 1) * node->nic_count + 1, sizeof *fabric), *nearest = fabric + node->nic_count;
+    bool *fabric = calloc((binding->count + 1) * node->nic_count + 1, sizeof *fabric),
+         *nearest = fabric + node->nic_count;
     size_t far = 0;
 
     if (!fabric)
         return -1;
     find_fabric(node, fabric);
-    for (size_t i = 0; i < plan->count; i++) {
-        find_nearest(node, &plan->ranks[i], fabric, nearest + i * node->nic_count);
-        if (!(plan->ranks[i].nics = calloc(node->nic_count + 1, sizeof *plan->ranks[i].nics))) {
+    for (size_t i = 0; i < binding->count; i++) {
+        find_nearest(node, &binding->ranks[i], fabric, nearest + i * node->nic_count);
+        if (!(binding->ranks[i].nics = calloc(node->nic_count + 1, sizeof *binding->ranks[i].nics))) {
             free(fabric);
             return -1;
         }
     }
-    give_nics(node, plan, nearest, true);
-    give_nics(node, plan, nearest, false);
-    for (size_t i = 0; i < plan->count; i++)
-        far += plan->ranks[i].gpu >= 0 && plan->ranks[i].nic_count && plan->ranks[i].path == PATH_SYSTEM;
+    give_nics(node, binding, nearest, true);
+    give_nics(node, binding, nearest, false);
+    for (size_t i = 0; i < binding->count; i++)
+        far += binding->ranks[i].gpu >= 0 && binding->ranks[i].nic_count && binding->ranks[i].path == PATH_SYSTEM;
     if (far && node->numa_count > 1)
-        add_note(plan, "%zu of %zu ranks reach their NIC through another socket", far, plan->count);
+        add_note(binding, "%zu of %zu ranks reach their NIC through another socket", far, binding->count);
     free(fabric);
     return 0;
 }
 
-/* ---- the plan ---------------------------------------------------------------------------------------------------- */
+/* ---- the binding ------------------------------------------------------------------------------------------------- */
 
 /* Keeps the cores of the user's binding, and notes where they are far from the GPU. */
-static void keep_given(const struct node *node, const struct bind_request *request, struct bind_plan *plan)
+static void keep_given(const struct node *node, const struct bind_request *request, struct binding *binding)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        struct bind_rank *rank = &plan->ranks[i];
+    for (size_t i = 0; i < binding->count; i++) {
+        struct bind_rank *rank = &binding->ranks[i];
         int numa = rank->gpu >= 0 ? node->gpus[rank->gpu].numa : -1;
         char list[64];
 
         rank->cpus = *request->given;
         if (numa >= 0 && node->numa_count > 1 && !cpus_intersect(&rank->cpus, &node->numas[numa].cpus))
-            add_note(plan, "rank %zu runs on CPUs %s, as requested from Slurm, but its GPU %s is at NUMA node %u", i,
+            add_note(binding, "rank %zu runs on CPUs %s, as requested from Slurm, but its GPU %s is at NUMA node %u", i,
                      cpus_format(&rank->cpus, list, sizeof list), node->gpus[rank->gpu].address,
                      node->numas[numa].os_index);
     }
 }
 
 /* Cores rather than hardware threads: two threads of one core compute no faster than one. */
-static void count_threads(const struct node *node, const struct bind_plan *plan, struct bind_rank *rank)
+static void count_threads(const struct node *node, const struct binding *binding, struct bind_rank *rank)
 {
     unsigned cores = 0;
 
@@ -382,57 +386,57 @@ static void count_threads(const struct node *node, const struct bind_plan *plan,
             cpus_add(&rank->mems, node->numas[core->numa].os_index);
     }
     if (!cores)
-        cores = plan->keeps_given ? cpus_count(&rank->cpus) : cpus_count(&node->allowed) / (unsigned)plan->count;
-    if (plan->count == 1 && plan->gpu_count > 1)
-        cores /= (unsigned)plan->gpu_count;
+        cores = binding->keeps_given ? cpus_count(&rank->cpus) : cpus_count(&node->allowed) / (unsigned)binding->count;
+    if (binding->count == 1 && binding->gpu_count > 1)
+        cores /= (unsigned)binding->gpu_count;
     rank->threads = cores ? cores : 1;
 }
 
-struct bind_plan *bind_plan_create(const struct node *node, const struct bind_request *request, struct error *err)
+struct binding *binding_create(const struct node *node, const struct bind_request *request, struct error *err)
 {
-    struct bind_plan *plan;
+    struct binding *binding;
 
     if (request->local_ranks == 0) {
         error_set(err, CODE_USAGE, "no ranks to bind; at least 1");
         return NULL;
     }
-    if (!(plan = calloc(1, sizeof *plan)))
+    if (!(binding = calloc(1, sizeof *binding)))
         goto fail;
-    plan->count = request->local_ranks;
-    plan->keeps_given = request->given != NULL;
-    if (!(plan->ranks = calloc(plan->count, sizeof *plan->ranks)) || choose_gpus(node, request, plan) < 0)
+    binding->count = request->local_ranks;
+    binding->keeps_given = request->given != NULL;
+    if (!(binding->ranks = calloc(binding->count, sizeof *binding->ranks)) || choose_gpus(node, request, binding) < 0)
         goto fail;
-    if (plan->keeps_given)
-        keep_given(node, request, plan);
-    else if (assign_cores(node, plan) < 0)
+    if (binding->keeps_given)
+        keep_given(node, request, binding);
+    else if (assign_cores(node, binding) < 0)
         goto fail;
-    for (size_t i = 0; i < plan->count; i++)
-        count_threads(node, plan, &plan->ranks[i]);
-    if (assign_nics(node, plan) < 0)
+    for (size_t i = 0; i < binding->count; i++)
+        count_threads(node, binding, &binding->ranks[i]);
+    if (assign_nics(node, binding) < 0)
         goto fail;
-    return plan;
+    return binding;
 fail:
     error_set(err, CODE_IO, "no memory to bind %u ranks", request->local_ranks);
-    bind_plan_destroy(plan);
+    binding_destroy(binding);
     return NULL;
 }
 
-void bind_plan_destroy(struct bind_plan *plan)
+void binding_destroy(struct binding *binding)
 {
-    if (!plan)
+    if (!binding)
         return;
-    for (size_t i = 0; plan->ranks && i < plan->count; i++)
-        free(plan->ranks[i].nics);
-    text_free_lines(plan->notes, plan->note_count);
-    free(plan->ranks);
-    free(plan);
+    for (size_t i = 0; binding->ranks && i < binding->count; i++)
+        free(binding->ranks[i].nics);
+    text_free_lines(binding->notes, binding->note_count);
+    free(binding->ranks);
+    free(binding);
 }
 
-bool bind_plan_uses(const struct bind_plan *plan, size_t nic)
+bool binding_uses(const struct binding *binding, size_t nic)
 {
-    for (size_t i = 0; i < plan->count; i++)
-        for (size_t j = 0; j < plan->ranks[i].nic_count; j++)
-            if (plan->ranks[i].nics[j] == nic)
+    for (size_t i = 0; i < binding->count; i++)
+        for (size_t j = 0; j < binding->ranks[i].nic_count; j++)
+            if (binding->ranks[i].nics[j] == nic)
                 return true;
     return false;
 }

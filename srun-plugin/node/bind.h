@@ -51,7 +51,7 @@ struct bind_rank {
     bool shares_cores;   /* with other ranks: there are more ranks than cores */
 };
 
-struct bind_plan {
+struct binding {
     struct bind_rank *ranks; /* [count] */
     size_t count;
     size_t gpu_count; /* that the ranks see */
@@ -61,12 +61,12 @@ struct bind_plan {
 };
 
 /* NULL and *err for 0 ranks (CODE_USAGE) or no memory. */
-struct bind_plan *bind_plan_create(const struct node *node, const struct bind_request *request, struct error *err);
+struct binding *binding_create(const struct node *node, const struct bind_request *request, struct error *err);
 
 /* True if a rank uses the NIC. A NIC that none uses (the storage network's) is not for NCCL_IB_HCA. */
-bool bind_plan_uses(const struct bind_plan *plan, size_t nic);
+bool binding_uses(const struct binding *binding, size_t nic);
 
-void bind_plan_destroy(struct bind_plan *plan);
+void binding_destroy(struct binding *binding);
 
 /*
  * True if `all` are the CPUs that Slurm gave the step, and none of other jobs: without cgroups, nothing confines a
@@ -81,6 +81,6 @@ bool affinity_is_of_step(const struct cpus *all, const struct node *node, uint32
 void node_report(const struct node *node, FILE *out);
 
 /* Rank, GPU, NICs, cores and threads, and the notes of the binding. */
-void bind_report(const struct node *node, const struct bind_plan *plan, FILE *out);
+void bind_report(const struct node *node, const struct binding *binding, FILE *out);
 
 #endif

@@ -13,7 +13,7 @@ typedef bool env_lookup(const char *name, char *value, size_t size, void *arg);
 
 enum env_origin {
     ENV_FROM_USER,
-    ENV_FROM_MUSTER, /* computed for the rank (spank/rank_plan.h) */
+    ENV_FROM_MUSTER, /* computed for the rank (spank/rank_setup.h) */
     ENV_FROM_JOB,
     ENV_FROM_CONF,
     ENV_FROM_SITE,

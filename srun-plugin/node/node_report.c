@@ -95,12 +95,12 @@ void node_report(const struct node *node, FILE *out)
         fprintf(out, "problem: %s\n", node->problems[i]);
 }
 
-void bind_report(const struct node *node, const struct bind_plan *plan, FILE *out)
+void bind_report(const struct node *node, const struct binding *binding, FILE *out)
 {
     fprintf(out, "rank  gpu  path     numa  threads  CPUs                      NICs%s\n",
-            plan->keeps_given ? "  (CPUs as bound by Slurm)" : "");
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bind_rank *rank = &plan->ranks[i];
+            binding->keeps_given ? "  (CPUs as bound by Slurm)" : "");
+    for (size_t i = 0; i < binding->count; i++) {
+        const struct bind_rank *rank = &binding->ranks[i];
         char gpu[16] = "-", mems[32], cpus[48];
 
         if (rank->gpu >= 0)
@@ -112,8 +112,8 @@ void bind_report(const struct node *node, const struct bind_plan *plan, FILE *ou
             fprintf(out, "%s%s", j ? "," : "", node_nic_name(&node->nics[rank->nics[j]]));
         fputc('\n', out);
     }
-    if (plan->note_count)
+    if (binding->note_count)
         fputc('\n', out);
-    for (size_t i = 0; i < plan->note_count; i++)
-        fprintf(out, "note: %s\n", plan->notes[i]);
+    for (size_t i = 0; i < binding->note_count; i++)
+        fprintf(out, "note: %s\n", binding->notes[i]);
 }

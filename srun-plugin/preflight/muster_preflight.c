@@ -22,7 +22,7 @@
 #include "config.h"
 #include "srun-plugin/node/node.h"
 #include "srun-plugin/node/sysfs.h"
-#include "srun-plugin/place/slurmctld.h"
+#include "srun-plugin/order/slurmctld.h"
 #include "srun-plugin/preflight/judge.h"
 
 static char node_name[ANSWER_NAME_SIZE] = "?";
@@ -52,7 +52,7 @@ static void __attribute__((format(printf, 2, 3))) write_finding(const char *key,
 static void check_plugin(void)
 {
     write_finding("fact", "plugin %s", getenv(PLUGIN_VERSION_NAME) ? getenv(PLUGIN_VERSION_NAME) : "an unknown one");
-    if (getenv(STEP_PLAN_NAME))
+    if (getenv(HANDOFF_NAME))
         write_finding(
             "problem",
             "slurmd has not loaded spank_muster.so there: its ranks would have no RANK and no MASTER_ADDR; add it "

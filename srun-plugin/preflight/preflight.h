@@ -10,7 +10,7 @@
 
 #include "common/error.h"
 #include "common/job.h"
-#include "srun-plugin/place/slurmctld.h"
+#include "srun-plugin/order/slurmctld.h"
 
 struct preflight {
     const char *program;              /* muster-preflight, as the nodes find it */

@@ -1,8 +1,8 @@
 /*
  * plugin.h - the state that the SPANK callbacks share, and how data flows between them:
  *
- *     srun    srun_begin, srun_check and srun_step fill one struct step_plan (step_plan.h), which goes to the nodes
- *     node    step_node reads the plan and the node, before Slurm forks the tasks, which inherit both
+ *     srun    srun_begin, srun_check and srun_step fill one struct handoff (handoff.h), which goes to the nodes
+ *     node    step_node reads the handoff and the node, before Slurm forks the tasks, which inherit both
  *     rank    step_task applies them to its task
  *
  * spank_muster.c has the options and the callbacks; a callback only calls the right function below. spank_srun.c has
@@ -18,11 +18,11 @@
 #include <slurm/spank.h>
 
 #include "common/job.h"
-#include "srun-plugin/place/order.h"
-#include "srun-plugin/place/slurmctld.h"
-#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/order/order.h"
+#include "srun-plugin/order/slurmctld.h"
+#include "srun-plugin/spank/rank_setup.h"
 #include "srun-plugin/spank/srun_line.h"
-#include "srun-plugin/spank/step_plan.h"
+#include "srun-plugin/spank/handoff.h"
 
 /* The options of the user. Slurm passes them on to the nodes. */
 struct request {
@@ -59,17 +59,17 @@ enum { LAUNCHER_NAME_SIZE = 32 };
 struct plugin {
     struct request request;
     struct site site;
-    struct step_plan plan;
+    struct handoff handoff;
     struct { /* in srun */
         struct srun_line line;
         struct job_file file;
-        struct job chosen;  /* a copy of the job with the mesh that parallel.mesh = "auto" chose; its text NULL: none */
+        struct job chosen; /* a copy of the job with the mesh that parallel.mesh = "auto" chose; its text NULL: none */
         int ranks, per_node; /* for which it was chosen */
-        char *switches; /* text for switch_tree_create; NULL: not read yet, or cannot be read */
+        char *switches;      /* text for switch_tree_create; NULL: not read yet, or cannot be read */
         bool switches_read;
         bool user_places;    /* the user chose the nodes of ranks, or may have */
-        struct order *order; /* the last one computed; applied only if plan.by_hostfile or plan.by_map */
-        int hostfile;        /* if plan.by_hostfile: the host file's descriptor, open until the step exists */
+        struct order *order; /* the last one computed; applied only if handoff.by_hostfile or handoff.by_map */
+        int hostfile;        /* if handoff.by_hostfile: the host file's descriptor, open until the step exists */
         char outer_cpus[32]; /* the SLURM_CPUS_PER_TASK around srun; "" for none */
         bool own_job;        /* this srun creates the Slurm job, which ends with it */
     } srun;
@@ -78,7 +78,7 @@ struct plugin {
         struct file_variables conf; /* variables of nccl.conf */
         char *stages; /* the epilog's directories, described by slurmd (job_stage_describe, common/job.h); NULL: none */
         char launcher[LAUNCHER_NAME_SIZE]; /* of the launcher's socket (common/process/launcher.h); "": there is none */
-        bool first;   /* the step's node 0, which prints the warnings that all nodes would */
+        bool first;                        /* the step's node 0, which prints the warnings that all nodes would */
     } node;
 };
 
@@ -104,7 +104,7 @@ void sbatch_check(struct plugin *plugin);
 /* slurm_spank_local_user_init: the step exists, nothing runs yet. */
 void srun_step(struct plugin *plugin, spank_t spank);
 
-/* slurm_spank_exit: srun ends, with plan.exit_code if that is not 0. */
+/* slurm_spank_exit: srun ends, with handoff.exit_code if that is not 0. */
 void srun_end(const struct plugin *plugin);
 
 /* The job file that srun has read; NULL without one, or if it is wrong. */
@@ -114,7 +114,7 @@ const struct job *plugin_job(const struct plugin *plugin);
 
 /*
  * Call before srun reads its environment. If another order is better than Slurm's, writes it to a host file, sets
- * SLURM_HOSTFILE and SLURM_DISTRIBUTION=arbitrary, and sets plan.by_hostfile.
+ * SLURM_HOSTFILE and SLURM_DISTRIBUTION=arbitrary, and sets handoff.by_hostfile.
  *
  * Does nothing if the user chose, or may have chosen, the nodes of ranks (user_places); srun_order_step then does
  * nothing either. Writes no host file in the cases below; srun_order_step may then still set MUSTER_RANK_MAP:
@@ -135,8 +135,8 @@ void srun_order_begin(struct plugin *plugin, bool address_by_user);
 void srun_order_close(struct plugin *plugin);
 
 /*
- * Once the layout is known: set MUSTER_RANK_MAP and plan.by_map if the user did not choose the nodes of ranks, and the
- * job file's mesh has less traffic in another order than Slurm's. Warns if Slurm did not follow the host file.
+ * Once the layout is known: set MUSTER_RANK_MAP and handoff.by_map if the user did not choose the nodes of ranks, and
+ * the job file's mesh has less traffic in another order than Slurm's. Warns if Slurm did not follow the host file.
  */
 void srun_order_step(struct plugin *plugin, const struct step_layout *layout);
 

@@ -75,43 +75,43 @@ static void write_variable(FILE *out, uint32_t rank, const struct env_variable *
     fputs("}\n", out);
 }
 
-void report_variables(const struct rank_plan *plan, bool json, FILE *out)
+void report_variables(const struct rank_setup *setup, bool json, FILE *out)
 {
     if (!json) {
-        print_line(out, "muster: the environment of rank %" PRIu32, plan->task.rank);
-        print_variables(&plan->env, out);
+        print_line(out, "muster: the environment of rank %" PRIu32, setup->task.rank);
+        print_variables(&setup->env, out);
     }
-    for (size_t i = 0; json && i < plan->env.count; i++)
-        if (strcmp(plan->env.variables[i].name, "MUSTER_SET") != 0)
-            write_variable(out, plan->task.rank, &plan->env.variables[i]);
+    for (size_t i = 0; json && i < setup->env.count; i++)
+        if (strcmp(setup->env.variables[i].name, "MUSTER_SET") != 0)
+            write_variable(out, setup->task.rank, &setup->env.variables[i]);
 }
 
 /* ---- a node ------------------------------------------------------------------------------------------------------ */
 
-static void print_tables(const struct node *node, const struct rank_plan *plan, FILE *out)
+static void print_tables(const struct node *node, const struct rank_setup *setup, FILE *out)
 {
-    if (!node || !plan->bind) {
+    if (!node || !setup->binding) {
         fputs("could not be read: no rank is bound and no fabric profile applies", out);
         return;
     }
-    if (plan->task.rank == 0 || node->problem_count > 0) /* most nodes are like rank 0's */
+    if (setup->task.rank == 0 || node->problem_count > 0) /* most nodes are like rank 0's */
         node_report(node, out);
-    bind_report(node, plan->bind, out);
-    if (plan->why_not_bound)
-        fprintf(out, "no rank is bound: %s\n", plan->why_not_bound);
+    bind_report(node, setup->binding, out);
+    if (setup->why_not_bound)
+        fprintf(out, "no rank is bound: %s\n", setup->why_not_bound);
 }
 
-static void print_node(const char *name, const char *ranks, const struct node *node, const struct rank_plan *plan,
+static void print_node(const char *name, const char *ranks, const struct node *node, const struct rank_setup *setup,
                        FILE *out)
 {
     char *text = NULL, *line;
     size_t size;
     FILE *tables = open_memstream(&text, &size);
 
-    print_line(out, "muster: node %s, rank%s %.600s", name, plan->task.local_ranks == 1 ? "" : "s",
+    print_line(out, "muster: node %s, rank%s %.600s", name, setup->task.local_ranks == 1 ? "" : "s",
                ranks ? ranks : "not known");
     if (tables) {
-        print_tables(node, plan, tables);
+        print_tables(node, setup, tables);
         fclose(tables);
     }
     for (char *rest = text; (line = strsep(&rest, "\n"));)
@@ -160,30 +160,30 @@ static void write_texts(FILE *out, const char *kind, const char *name, char **te
 }
 
 static void write_node(FILE *out, const char *name, const char *ranks, const struct node *node,
-                       const struct rank_plan *plan)
+                       const struct rank_setup *setup)
 {
     begin_member(out, "node", name);
     json_string_member(out, "ranks", ranks);
     json_string_member(out, "machine", node && node->title[0] ? node->title : NULL);
-    json_string_member(out, "unbound", plan->why_not_bound);
+    json_string_member(out, "unbound", setup->why_not_bound);
     fputs("}\n", out);
-    for (size_t row = 0; plan->bind && row < plan->bind->count; row++)
-        write_rank(out, name, node, &plan->bind->ranks[row], row);
+    for (size_t row = 0; setup->binding && row < setup->binding->count; row++)
+        write_rank(out, name, node, &setup->binding->ranks[row], row);
     if (node)
         write_texts(out, "problem", name, node->problems, node->problem_count);
-    if (plan->bind)
-        write_texts(out, "note", name, plan->bind->notes, plan->bind->note_count);
+    if (setup->binding)
+        write_texts(out, "note", name, setup->binding->notes, setup->binding->note_count);
 }
 
-void report_node(const char *name, const char *ranks, const struct node *node, const struct rank_plan *plan, bool json,
-                 FILE *out)
+void report_node(const char *name, const char *ranks, const struct node *node, const struct rank_setup *setup,
+                 bool json, FILE *out)
 {
-    bool has_notes = !node || node->problem_count > 0 || (plan->bind && plan->bind->note_count > 0);
+    bool has_notes = !node || node->problem_count > 0 || (setup->binding && setup->binding->note_count > 0);
 
     if (json)
-        write_node(out, name, ranks, node, plan);
-    else if (plan->task.nodes <= REPORT_NODES || plan->task.rank == 0 || has_notes)
-        print_node(name, ranks, node, plan, out);
+        write_node(out, name, ranks, node, setup);
+    else if (setup->task.nodes <= REPORT_NODES || setup->task.rank == 0 || has_notes)
+        print_node(name, ranks, node, setup, out);
 }
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
@@ -213,15 +213,15 @@ static void describe_gain(const struct order *order, char *text, size_t size)
     free(slurms);
 }
 
-static void print_order(const struct order *order, const struct step_plan *plan, FILE *out)
+static void print_order(const struct order *order, const struct handoff *handoff, FILE *out)
 {
     char gain[LINE_SIZE / 2] = "";
 
-    if (plan->by_hostfile || plan->by_map)
+    if (handoff->by_hostfile || handoff->by_map)
         describe_gain(order, gain, sizeof gain);
-    if (plan->by_hostfile)
+    if (handoff->by_hostfile)
         print_line(out, "  order: by muster's host file%s", gain);
-    else if (plan->by_map)
+    else if (handoff->by_map)
         print_line(out, "  order: Slurm's for SLURM_PROCID, MUSTER_RANK_MAP's for the mesh (ranks below)%s", gain);
     else
         print_line(out, "  order: %s",
@@ -258,7 +258,7 @@ static void print_nodes(const struct step_layout *layout, const struct order *or
     }
 }
 
-static void print_step(const struct step_layout *layout, const struct order *order, const struct step_plan *plan,
+static void print_step(const struct step_layout *layout, const struct order *order, const struct handoff *handoff,
                        FILE *out)
 {
     struct error ignored;
@@ -266,7 +266,7 @@ static void print_step(const struct step_layout *layout, const struct order *ord
     print_line(out, "muster: job %" PRIu32 " step %" PRIu32 ": %" PRIu32 " rank%s on %zu node%s, rank 0 at %s",
                layout->job_id, layout->step_id, layout->rank_count, layout->rank_count == 1 ? "" : "s",
                layout->node_count, layout->node_count == 1 ? "" : "s", layout->master_address);
-    print_order(order, plan, out);
+    print_order(order, handoff, out);
     if (!order || order->guessed) {
         print_nodes(layout, order, out);
     } else {
@@ -312,12 +312,12 @@ static void write_mesh_ranks(FILE *out, const struct order *order, int node)
 }
 
 static void write_step(FILE *out, const struct step_layout *layout, const struct order *order,
-                       const struct step_plan *plan)
+                       const struct handoff *handoff)
 {
     const char *chosen = order && order->keeps_slurm_order ? "slurm" : "asked";
 
-    if (plan->by_hostfile || plan->by_map)
-        chosen = plan->by_hostfile ? "hostfile" : "map";
+    if (handoff->by_hostfile || handoff->by_map)
+        chosen = handoff->by_hostfile ? "hostfile" : "map";
     fputs("{\"muster\":\"step\"", out);
     json_number_member(out, "job", layout->job_id);
     json_number_member(out, "step", layout->step_id);
@@ -343,11 +343,11 @@ static void write_step(FILE *out, const struct step_layout *layout, const struct
     fputs("]}\n", out);
 }
 
-void report_step(const struct step_layout *layout, const struct order *order, const struct step_plan *plan, bool json,
+void report_step(const struct step_layout *layout, const struct order *order, const struct handoff *handoff, bool json,
                  FILE *out)
 {
     if (json)
-        write_step(out, layout, order, plan);
+        write_step(out, layout, order, handoff);
     else
-        print_step(layout, order, plan, out);
+        print_step(layout, order, handoff, out);
 }

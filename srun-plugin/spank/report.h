@@ -8,12 +8,12 @@
 
 #include <stdio.h>
 
-#include "srun-plugin/place/order.h"
-#include "srun-plugin/place/slurmctld.h"
-#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/order/order.h"
+#include "srun-plugin/order/slurmctld.h"
+#include "srun-plugin/spank/rank_setup.h"
 
 /* srun's part: nodes by switch, the ranks of each, and their place in the mesh. `order`: NULL if not known. */
-void report_step(const struct step_layout *layout, const struct order *order, const struct step_plan *plan, bool json,
+void report_step(const struct step_layout *layout, const struct order *order, const struct handoff *handoff, bool json,
                  FILE *out);
 
 #define REPORT_NODES 8 /* in larger steps, tables show only rank 0's node and nodes with problems */
@@ -23,10 +23,10 @@ void report_step(const struct step_layout *layout, const struct order *order, co
  * nodes arrive mixed. `ranks`: of the step on this node, "0,1,4" (SLURM_GTIDS); NULL if not known. `node`: NULL if it
  * could not be read.
  */
-void report_node(const char *name, const char *ranks, const struct node *node, const struct rank_plan *plan, bool json,
-                 FILE *out);
+void report_node(const char *name, const char *ranks, const struct node *node, const struct rank_setup *setup,
+                 bool json, FILE *out);
 
 /* Every variable of a rank with its value and its source, and the notes of fabric profiles. */
-void report_variables(const struct rank_plan *plan, bool json, FILE *out);
+void report_variables(const struct rank_setup *setup, bool json, FILE *out);
 
 #endif

@@ -6,7 +6,7 @@
  *             init_post_opt    ends srun with 78 if the job file is wrong, before anything is launched; the srun of
  *                              salloc's interactive step is not ended: the job would end with it
  *             local_user_init  asks slurmctld for the layout; without a host file, orders the ranks of muster-train by
- *                              MUSTER_RANK_MAP (srun_order.c); hands the plan over to the nodes (SLURM_MUSTER_STEP);
+ *                              MUSTER_RANK_MAP (srun_order.c); hands the facts over to the nodes (SLURM_MUSTER_STEP);
  *                              prints the report
  *             exit             ends with 76 if --muster-preflight found a bad node
  *   slurmstepd  init_post_opt  starts the node's launcher, as the user, outside the step's cgroup (spank_launcher.c)
@@ -174,8 +174,8 @@ static void read_site(int argc, char *argv[])
     const struct {
         const char *key;
         const char **value;
-    } keys[] = {{"stage=", &site->stage},        {"stage_keep=", &site->stage_keep}, {"ckptd=", &site->ckptd},
-                {"topology=", &site->topology},  {"profiles=", &site->profiles},     {"fabric=", &site->fabric},
+    } keys[] = {{"stage=", &site->stage},         {"stage_keep=", &site->stage_keep}, {"ckptd=", &site->ckptd},
+                {"topology=", &site->topology},   {"profiles=", &site->profiles},     {"fabric=", &site->fabric},
                 {"preflight=", &site->preflight}, {"machine=", &site->machine}};
     const size_t count = sizeof keys / sizeof keys[0];
     const char *seconds = NULL;

@@ -1,6 +1,6 @@
 /*
  * spank_srun.c - what the plugin does in srun, sbatch and salloc (plugin.h). It changes srun's own environment,
- * which the tasks inherit, and sends a few RPCs to slurmctld (place/slurmctld.h): for the switches, the layout, and one
+ * which the tasks inherit, and sends a few RPCs to slurmctld (order/slurmctld.h): for the switches, the layout, and one
  * or two addresses. Their number does not depend on the number of ranks.
  */
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/rank_setup.h"
 #include "srun-plugin/spank/trust.h"
 #include "srun-plugin/preflight/preflight.h"
 #include "srun-plugin/spank/plugin.h"
@@ -23,22 +23,23 @@ static int add_variable(const char *name, const char *value, int line, void *var
     return file_variables_add(variables, name, value, line, err);
 }
 
-/* The plan's part that comes from the job file. */
-static int plan_job(struct step_plan *plan, const struct job_file *file, struct error *err)
+/* The handoff's part that comes from the job file. */
+static int fill_job(struct handoff *handoff, const struct job_file *file, struct error *err)
 {
     char *text;
 
-    if (!realpath(file->path, plan->job_file)) /* the tasks' working directory may be another */
+    if (!realpath(file->path, handoff->job_file)) /* the tasks' working directory may be another */
         return error_errno(err, CODE_IO, "%s", file->path);
-    if (job_each_variable(&file->job, add_variable, &plan->variables, err) < 0 || !(text = step_plan_text(plan, err)))
+    if (job_each_variable(&file->job, add_variable, &handoff->variables, err) < 0 ||
+        !(text = handoff_text(handoff, err)))
         return error_prefix(err, "%s", file->path);
     free(text);
     return 0;
 }
 
 /*
- * Reads the job file into the plan, without muster-train's --set, which the plugin does not see. No other function of
- * the plugin reads the file. srun_begin calls read_job first, if srun_line knows all options of the command line. Later
+ * Reads the job file into the handoff, without muster-train's --set, which the plugin does not see. No other function
+ * of the plugin reads the file. srun_begin calls read_job first, if srun_line knows all options of the command line. Later
  * srun_check calls it for the file that srun's own option parser found; if that is the same file, nothing happens.
  */
 static void read_job(struct plugin *plugin, const char *path)
@@ -50,14 +51,14 @@ static void read_job(struct plugin *plugin, const char *path)
     if (file->valid)
         job_destroy(&file->job);
     job_destroy(&plugin->srun.chosen);
-    step_plan_clear(&plugin->plan);
+    handoff_clear(&plugin->handoff);
     *file = (struct job_file){.valid = false};
     snprintf(file->path, sizeof file->path, "%s", path);
     if (job_load(&file->job, path, NULL, 0, &file->err) < 0)
         return;
-    file->valid = plan_job(&plugin->plan, file, &file->err) == 0;
+    file->valid = fill_job(&plugin->handoff, file, &file->err) == 0;
     if (file->job.parallel.mesh == MESH_AUTO && plugin->site.machine) /* srun_order.c adds the choice, if it can */
-        snprintf(plugin->plan.mesh, sizeof plugin->plan.mesh, "%s", plugin->site.machine);
+        snprintf(plugin->handoff.mesh, sizeof plugin->handoff.mesh, "%s", plugin->site.machine);
     if (!file->valid)
         job_destroy(&file->job);
 }
@@ -120,7 +121,7 @@ void srun_begin(struct plugin *plugin)
                         err.text);
     if (!line->muster && !outer_option("muster") && !outer_option("muster_report") && !outer_option("muster_preflight"))
         return;
-    plugin->plan.user_binds =
+    plugin->handoff.user_binds =
         line->binds || getenv("SLURM_CPU_BIND") || getenv("SLURM_HINT") || getenv("SLURM_THREADS_PER_CORE");
     file = line->known ? choose_job_file(line) : NULL;
     if (file && file[0]) {
@@ -154,16 +155,16 @@ static void restore_outer_cpus(struct plugin *plugin)
     if (!outer[0] || getenv("SLURM_CPUS_PER_TASK"))
         return;
     setenv("SLURM_CPUS_PER_TASK", outer, 1);
-    plugin->plan.cpus_inherited = true;
+    plugin->handoff.cpus_inherited = true;
 }
 
-static void hand_over(const struct step_plan *plan)
+static void hand_over(const struct handoff *handoff)
 {
     struct error err;
-    char *text = step_plan_text(plan, &err);
+    char *text = handoff_text(handoff, &err);
 
-    if (!text || setenv(STEP_PLAN_NAME, text, 1) < 0)
-        slurm_spank_log("muster: warning: %s; the nodes get no plan of the step", text ? "no memory" : err.text);
+    if (!text || setenv(HANDOFF_NAME, text, 1) < 0)
+        slurm_spank_log("muster: warning: %s; the nodes get no handoff", text ? "no memory" : err.text);
     free(text);
 }
 
@@ -188,28 +189,28 @@ void srun_check(struct plugin *plugin)
     if (file->path[0] && !file->valid && !(plugin->srun.line.interactive && getenv("SLURM_JOB_ID")))
         refuse_job_file(&file->err);
     if (file->valid)
-        setenv("MUSTER_JOB", plugin->plan.job_file, 1);
-    hand_over(&plugin->plan); /* all that the other components of a heterogeneous step get */
+        setenv("MUSTER_JOB", plugin->handoff.job_file, 1);
+    hand_over(&plugin->handoff); /* all that the other components of a heterogeneous step get */
 }
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
 /* The address of rank 0's node, and of one other; the node's name if slurmctld does not give the address. */
-static void plan_addresses(struct step_plan *plan, struct step_layout *layout)
+static void fill_addresses(struct handoff *handoff, struct step_layout *layout)
 {
     struct error err;
 
     if (step_layout_ask_rank0_node(layout, &err) < 0)
         slurm_spank_log("muster: warning: %s; MASTER_ADDR is its name", err.text);
-    snprintf(plan->master_address, sizeof plan->master_address, "%s", layout->master_address);
-    plan->cpus_are_cores = layout->cpus_are_cores;
-    plan->rank0_node = (unsigned)layout->rank0_node;
-    step_layout_find_peer(layout, plan->peer, sizeof plan->peer);
+    snprintf(handoff->master_address, sizeof handoff->master_address, "%s", layout->master_address);
+    handoff->cpus_are_cores = layout->cpus_are_cores;
+    handoff->rank0_node = (unsigned)layout->rank0_node;
+    step_layout_find_peer(layout, handoff->peer, sizeof handoff->peer);
 }
 
 /* Ports are tested only if rank 0 runs on this host: a port that is free here says nothing about other hosts. Slurm's
  * name of a node need not be the host's: inside a job, SLURMD_NODENAME has it. */
-static void plan_port(struct step_plan *plan, const struct step_layout *layout)
+static void fill_port(struct handoff *handoff, const struct step_layout *layout)
 {
     const char *rank0 = layout->hosts->names[layout->rank0_node], *node = getenv("SLURMD_NODENAME");
     char host[HOSTNAME_SIZE] = "";
@@ -217,7 +218,7 @@ static void plan_port(struct step_plan *plan, const struct step_layout *layout)
     gethostname(host, sizeof host - 1);
     host[strcspn(host, ".")] = '\0';
     if (strcmp(host, rank0) == 0 || (node && strcmp(node, rank0) == 0))
-        plan->port = port_choose(layout->job_id, layout->step_id, port_is_free, NULL);
+        handoff->port = port_choose(layout->job_id, layout->step_id, port_is_free, NULL);
 }
 
 /* Returns the exit code for srun if a node is bad, else 0. */
@@ -240,9 +241,9 @@ static unsigned check_nodes(const struct plugin *plugin, const struct step_layou
     return 0;
 }
 
-static void plan_step(struct plugin *plugin, uint32_t job_id, uint32_t step_id)
+static void fill_step(struct plugin *plugin, uint32_t job_id, uint32_t step_id)
 {
-    struct step_plan *plan = &plugin->plan;
+    struct handoff *handoff = &plugin->handoff;
     struct error err;
     struct step_layout *layout = step_layout_create(job_id, step_id, &err);
 
@@ -250,15 +251,15 @@ static void plan_step(struct plugin *plugin, uint32_t job_id, uint32_t step_id)
         slurm_spank_log("muster: warning: %s; MASTER_ADDR is the first node's name", err.text);
         return;
     }
-    plan_addresses(plan, layout);
-    plan_port(plan, layout);
+    fill_addresses(handoff, layout);
+    fill_port(handoff, layout);
     srun_order_step(plugin, layout);
     if (plugin->request.report) {
         srun_order_report(plugin, layout);
         plugin_warn_of_timeout(plugin->site.epilog_seconds);
     }
     if (plugin->request.preflight)
-        plan->exit_code = check_nodes(plugin, layout);
+        handoff->exit_code = check_nodes(plugin, layout);
     step_layout_destroy(layout);
 }
 
@@ -278,20 +279,20 @@ void srun_step(struct plugin *plugin, spank_t spank)
         warn_of_job_file(&file->err);
     if (!has_ranks)
         return;
-    plugin->plan.step_known = true;
+    plugin->handoff.step_known = true;
     if (known)
-        plan_step(plugin, job_id, step_id);
+        fill_step(plugin, job_id, step_id);
     else
         slurm_spank_log("muster: warning: Slurm does not give the step's id; MASTER_ADDR is the first node's name");
-    hand_over(&plugin->plan);
+    hand_over(&plugin->handoff);
 }
 
 /* Ends srun with the exit code of preflight. The tasks' exit code is not enough: on a dead node no task starts, and
  * srun would return a code of its own. */
 void srun_end(const struct plugin *plugin)
 {
-    if (!plugin->plan.exit_code)
+    if (!plugin->handoff.exit_code)
         return;
     fflush(NULL);
-    _exit((int)plugin->plan.exit_code);
+    _exit((int)plugin->handoff.exit_code);
 }

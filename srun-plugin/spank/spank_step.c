@@ -1,6 +1,6 @@
 /*
  * spank_step.c - what the plugin does in slurmstepd (plugin.h). Once a node, before the tasks are forked, it reads the
- * node, what srun has handed over, and nccl.conf; each task then plans for its own rank (rank_plan.h) and applies that
+ * node, what srun has handed over, and nccl.conf; each task then plans for its own rank (rank_setup.h) and applies that
  * to itself. All of it as the user.
  */
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 
 #include "common/text.h"
 #include "srun-plugin/node/machine.h"
-#include "srun-plugin/place/slurmctld.h"
+#include "srun-plugin/order/slurmctld.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/trust.h"
@@ -88,27 +88,27 @@ static void warn_once(const struct error *err, void *arg)
         print_warning(err);
 }
 
-static void read_plan(struct plugin *plugin, spank_t spank)
+static void read_handoff(struct plugin *plugin, spank_t spank)
 {
-    char *text = env_of_task_whole(spank, STEP_PLAN_NAME);
+    char *text = env_of_task_whole(spank, HANDOFF_NAME);
     struct error err;
 
-    if (text && step_plan_read(text, &plugin->plan, &err) < 0)
+    if (text && handoff_read(text, &plugin->handoff, &err) < 0)
         warn_once(&err, plugin);
     free(text);
 }
 
-/* If the plan has no address of rank 0's node, the first node's name is the best that is known. */
+/* If the handoff has no address of rank 0's node, the first node's name is the best that is known. */
 static void fall_back_to_first_node(struct plugin *plugin, spank_t spank)
 {
-    struct step_plan *plan = &plugin->plan;
+    struct handoff *handoff = &plugin->handoff;
     struct hostlist *list;
     char *nodes, components[32];
 
-    if (plan->master_address[0])
+    if (handoff->master_address[0])
         return;
-    /* In a heterogeneous step srun can send the plan to one component only, and SLURM_STEP_NODELIST names the nodes of
-     * all components. */
+    /* In a heterogeneous step srun can send the handoff to one component only, and SLURM_STEP_NODELIST names the nodes
+     * of all components. */
     if (env_of_task("SLURM_HET_SIZE", components, sizeof components, spank)) {
         if (plugin->node.first)
             plugin_print(
@@ -118,7 +118,7 @@ static void fall_back_to_first_node(struct plugin *plugin, spank_t spank)
     nodes = env_of_task_whole(spank, "SLURM_STEP_NODELIST"); /* of a large step, longer than any fixed size */
     list = nodes ? hostlist_create(nodes, NULL) : NULL;
     if (list && list->count > 0)
-        snprintf(plan->master_address, sizeof plan->master_address, "%s", list->names[0]);
+        snprintf(handoff->master_address, sizeof handoff->master_address, "%s", list->names[0]);
     hostlist_destroy(list);
     free(nodes);
 }
@@ -129,11 +129,11 @@ static void fall_back_to_first_node(struct plugin *plugin, spank_t spank)
  */
 static void find_route(struct plugin *plugin, bool has_rank0)
 {
-    const char *other = has_rank0 ? plugin->plan.peer : plugin->plan.master_address;
+    const char *other = has_rank0 ? plugin->handoff.peer : plugin->handoff.master_address;
     struct route_address *route = &plugin->node.view.route;
     struct error err;
 
-    if (!other[0] || (has_rank0 && route_is_own(plugin->plan.master_address, route)))
+    if (!other[0] || (has_rank0 && route_is_own(plugin->handoff.master_address, route)))
         return;
     if (route_to(other, route, &err) < 0) {
         *route = (struct route_address){0};
@@ -146,7 +146,7 @@ static void find_master(struct plugin *plugin, bool has_rank0)
 {
     char addresses[ADDRESSES][INET6_ADDRSTRLEN];
     struct node_view *view = &plugin->node.view;
-    const char *master = plugin->plan.master_address;
+    const char *master = plugin->handoff.master_address;
     struct error ignored;
     int count;
 
@@ -249,10 +249,10 @@ void step_node(struct plugin *plugin, spank_t spank)
     plugin->node.first = node == 0;
     name_stages(plugin->site.stage, kind);
     plugin->node.stages = slurmd_cache_read(MACHINE_CACHE_DIR, kind);
-    read_plan(plugin, spank);
+    read_handoff(plugin, spank);
     fall_back_to_first_node(plugin, spank);
     read_node(plugin, job_nodes(spank, get_item(spank, S_JOB_NNODES)));
-    has_rank0 = node == plugin->plan.rank0_node;
+    has_rank0 = node == plugin->handoff.rank0_node;
     find_route(plugin, has_rank0);
     find_master(plugin, has_rank0);
 }
@@ -265,7 +265,7 @@ static struct task describe_task(const struct plugin *plugin, spank_t spank)
 
     spank_get_item(spank, S_JOB_NCPUS, &node_cpus);
     return (struct task){
-        .step = &plugin->plan,
+        .step = &plugin->handoff,
         .job_id = get_item(spank, S_JOB_ID),
         .step_id = get_item(spank, S_JOB_STEPID),
         .nodes = get_item(spank, S_JOB_NNODES),
@@ -306,7 +306,7 @@ static bool is_same_file(const char *file, const char *absolute)
  */
 static char *task_job_file(struct plugin *plugin, spank_t spank)
 {
-    char *file = env_of_task_whole(spank, "MUSTER_JOB"), *checked = plugin->plan.job_file;
+    char *file = env_of_task_whole(spank, "MUSTER_JOB"), *checked = plugin->handoff.job_file;
     struct error err;
 
     if (!file)
@@ -318,13 +318,13 @@ static char *task_job_file(struct plugin *plugin, spank_t spank)
                   file, checked, file);
         if (get_item(spank, S_TASK_GLOBAL_ID) == 0)
             print_warning(&err);
-        step_plan_clear(&plugin->plan);
+        handoff_clear(&plugin->handoff);
     }
     return file;
 }
 
 /* The map that srun has made, unless the user set one; without either, that of an outer step is removed. */
-static void apply_map(const struct step_plan *plan, spank_t spank)
+static void apply_map(const struct handoff *handoff, spank_t spank)
 {
     char start[ENV_MAP_WORD], *map = env_of_task_whole(spank, RANK_MAP_NAME);
     struct env_reader environment;
@@ -333,57 +333,57 @@ static void apply_map(const struct step_plan *plan, spank_t spank)
     spank_unsetenv(spank, RANK_MAP_NAME);
     if (!env_of_user("MUSTER_RANK_MAP", start, sizeof start, &environment)) {
         spank_unsetenv(spank, "MUSTER_RANK_MAP");
-        if (plan->by_map && map && spank_setenv(spank, "MUSTER_RANK_MAP", map, 1) != ESPANK_SUCCESS)
+        if (handoff->by_map && map && spank_setenv(spank, "MUSTER_RANK_MAP", map, 1) != ESPANK_SUCCESS)
             slurm_spank_log("muster: warning: Slurm did not set MUSTER_RANK_MAP");
     }
     free(map);
 }
 
-static void apply_plan(const struct rank_plan *plan, spank_t spank)
+static void apply_setup(const struct rank_setup *setup, spank_t spank)
 {
-    if (plan->do_bind && affinity_set(&plan->bind->ranks[plan->bind_index].cpus) < 0)
-        slurm_spank_log("muster: warning: rank %" PRIu32 ": the kernel did not bind it: %m", plan->task.rank);
-    for (size_t i = 0; i < plan->env.count; i++)
-        if (env_is_to_be_set(&plan->env.variables[i]) &&
-            spank_setenv(spank, plan->env.variables[i].name, plan->env.variables[i].value, 1) != ESPANK_SUCCESS)
-            slurm_spank_log("muster: warning: rank %" PRIu32 ": Slurm did not set %s", plan->task.rank,
-                            plan->env.variables[i].name);
+    if (setup->do_bind && affinity_set(&setup->binding->ranks[setup->bind_index].cpus) < 0)
+        slurm_spank_log("muster: warning: rank %" PRIu32 ": the kernel did not bind it: %m", setup->task.rank);
+    for (size_t i = 0; i < setup->env.count; i++)
+        if (env_is_to_be_set(&setup->env.variables[i]) &&
+            spank_setenv(spank, setup->env.variables[i].name, setup->env.variables[i].value, 1) != ESPANK_SUCCESS)
+            slurm_spank_log("muster: warning: rank %" PRIu32 ": Slurm did not set %s", setup->task.rank,
+                            setup->env.variables[i].name);
 }
 
 /* The task, unlike slurmd, may be in a container. */
-static void note_stage(const struct plugin *plugin, struct rank_plan *plan)
+static void note_stage(const struct plugin *plugin, struct rank_setup *setup)
 {
     const char *stages = plugin->node.stages;
     char root[JOB_PATH_SIZE];
     bool seen = job_stage_choose(JOB_STAGE_AUTO, stages, root);
 
-    if (!plan->bind || !stages || (seen && strncmp(stages, root, strlen(root)) == 0))
+    if (!setup->binding || !stages || (seen && strncmp(stages, root, strlen(root)) == 0))
         return;
     text_add_line(
-        &plan->bind->notes, &plan->bind->note_count,
+        &setup->binding->notes, &setup->binding->note_count,
         seen ? "saves are staged in %s, which slurmd's epilog sees too (stage=%s)"
              : "saves are staged in %s, which slurmd's epilog does not see: a save that is there when the job is "
                "killed is lost; add a directory that both see to stage=%s in plugstack.conf",
         root, plugin->site.stage);
 }
 
-static void report_rank(const struct plugin *plugin, const struct rank_plan *plan, spank_t spank)
+static void report_rank(const struct plugin *plugin, const struct rank_setup *setup, spank_t spank)
 {
     char name[256], ranks[ENV_VALUE_SIZE], *text = NULL;
     bool json = plugin->request.json;
     size_t size;
     FILE *out;
 
-    if (plan->task.rank == 0 && plan->isolation[0])
-        plugin_print(plan->isolation);
+    if (setup->task.rank == 0 && setup->isolation[0])
+        plugin_print(setup->isolation);
     if (!plugin->request.report || !(out = open_memstream(&text, &size)))
         return;
-    if (plan->task.local_rank == 0)
+    if (setup->task.local_rank == 0)
         report_node(env_of_task("SLURMD_NODENAME", name, sizeof name, spank) ? name : "this node",
-                    env_of_task("SLURM_GTIDS", ranks, sizeof ranks, spank) ? ranks : NULL, plugin->node.view.node, plan,
-                    json, out);
-    if (plan->task.rank == 0)
-        report_variables(plan, json, out);
+                    env_of_task("SLURM_GTIDS", ranks, sizeof ranks, spank) ? ranks : NULL, plugin->node.view.node,
+                    setup, json, out);
+    if (setup->task.rank == 0)
+        report_variables(setup, json, out);
     fclose(out);
     plugin_print_lines(text);
 }
@@ -392,20 +392,20 @@ void step_task(struct plugin *plugin, spank_t spank)
 {
     const struct node_view *view = &plugin->node.view;
     char library_path[ENV_VALUE_SIZE], *job_file;
-    struct rank_plan *plan;
+    struct rank_setup *setup;
     struct rank_request request;
     struct error err;
 
-    spank_unsetenv(spank, STEP_PLAN_NAME); /* step_node has read it; an srun inside this step writes its own */
+    spank_unsetenv(spank, HANDOFF_NAME); /* step_node has read it; an srun inside this step writes its own */
     if (!step_has_ranks(spank))
         return;
-    if (plugin->plan.exit_code)
-        _exit((int)plugin->plan.exit_code);
-    if (plugin->plan.by_hostfile) {
+    if (plugin->handoff.exit_code)
+        _exit((int)plugin->handoff.exit_code);
+    if (plugin->handoff.by_hostfile) {
         spank_unsetenv(spank, "SLURM_HOSTFILE");
         spank_unsetenv(spank, "SLURM_DISTRIBUTION");
     }
-    apply_map(&plugin->plan, spank);
+    apply_map(&plugin->handoff, spank);
     read_nccl_conf(plugin, spank); /* not in step_node: a file system that hangs must hold a task only */
     request = (struct rank_request){.task = describe_task(plugin, spank),
                                     .view = view,
@@ -423,15 +423,15 @@ void step_task(struct plugin *plugin, spank_t spank)
         if (request.affinity_known)
             view->node->allowed = request.affinity.all;
     }
-    plan = rank_plan_create(&request, &err);
-    if (plan) {
-        apply_plan(plan, spank);
-        note_stage(plugin, plan);
-        report_rank(plugin, plan, spank);
+    setup = rank_setup_create(&request, &err);
+    if (setup) {
+        apply_setup(setup, spank);
+        note_stage(plugin, setup);
+        report_rank(plugin, setup, spank);
     } else {
         slurm_spank_log("muster: warning: rank %" PRIu32 ": %s; muster set none of its variables", request.task.rank,
                         err.text);
     }
-    rank_plan_destroy(plan);
+    rank_setup_destroy(setup);
     free(job_file);
 }

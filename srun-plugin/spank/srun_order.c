@@ -15,7 +15,7 @@
 #include "common/mesh.h"
 #include "plan/auto.h"
 #include "plan/hostlist.h"
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/report.h"
 
@@ -73,7 +73,7 @@ static const struct job *choose_mesh(struct plugin *plugin, const struct job *jo
         auto_choose(&choice, job, &start, &ignored) == 0 &&
         job_override(chosen, plugin->srun.file.path, choice.text, &ignored) < 0)
         choice.text[0] = '\0';
-    auto_write(plugin->plan.mesh, machine, &choice);
+    auto_write(plugin->handoff.mesh, machine, &choice);
     return chosen->text ? chosen : job;
 }
 
@@ -184,12 +184,12 @@ void srun_order_begin(struct plugin *plugin, bool address_by_user)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     setenv("SLURM_HOSTFILE", path, 1);
     setenv("SLURM_DISTRIBUTION", "arbitrary", 1);
-    plugin->plan.by_hostfile = true;
+    plugin->handoff.by_hostfile = true;
 }
 
 void srun_order_close(struct plugin *plugin)
 {
-    if (!plugin->plan.by_hostfile)
+    if (!plugin->handoff.by_hostfile)
         return;
     close(plugin->srun.hostfile);
     unsetenv("SLURM_HOSTFILE");
@@ -248,7 +248,7 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout)
     if (getenv("MUSTER_RANK_MAP")) /* the user's: env_forget_outer has removed that of a step around this one */
         return;
     unsetenv(RANK_MAP_NAME);
-    if (plugin->plan.by_hostfile) {
+    if (plugin->handoff.by_hostfile) {
         if (!is_followed(plugin->srun.order, layout))
             slurm_spank_log(
                 "muster: warning: Slurm did not place the ranks by the plugin's host file; this costs speed only");
@@ -260,8 +260,8 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout)
         return;
     plugin->srun.order = order_of_layout(plugin, layout, plugin_job(plugin), &err);
     if (plugin->srun.order && !plugin->srun.order->keeps_slurm_order)
-        plugin->plan.by_map = set_map(plugin->srun.order, layout, &err);
-    if (!plugin->srun.order || (!plugin->srun.order->keeps_slurm_order && !plugin->plan.by_map))
+        plugin->handoff.by_map = set_map(plugin->srun.order, layout, &err);
+    if (!plugin->srun.order || (!plugin->srun.order->keeps_slurm_order && !plugin->handoff.by_map))
         slurm_spank_log("muster: warning: %s; the rank order is unchanged", err.text);
 }
 
@@ -283,13 +283,13 @@ static struct order *find_order(struct plugin *plugin, const struct step_layout 
 void srun_order_report(struct plugin *plugin, const struct step_layout *layout)
 {
     /* With a map, the layout's ranks are Slurm's and not the mesh's. Then the order of srun_order_step stays. */
-    struct order *made = plugin->plan.by_map ? NULL : find_order(plugin, layout);
+    struct order *made = plugin->handoff.by_map ? NULL : find_order(plugin, layout);
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
     if (out) {
-        report_step(layout, made ? made : plugin->srun.order, &plugin->plan, plugin->request.json, out);
+        report_step(layout, made ? made : plugin->srun.order, &plugin->handoff, plugin->request.json, out);
         fclose(out);
     }
     plugin_print_lines(text);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "srun-plugin/node/node.h"
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 
 /* Each returns the exit code; or -1 with *err, which the caller reports. */
 int topo_node(int argc, char **argv, struct error *err);
@@ -38,7 +38,7 @@ int place_svg(FILE *out, const struct order *order, struct error *err);
 /* ---- topo_environment.c ------------------------------------------------------------------------------------------ */
 
 /*
- * The variables that `srun --muster` would set for the ranks of a node, live or replayed: rank_plan.h for each rank.
+ * The variables that `srun --muster` would set for the ranks of a node, live or replayed: rank_setup.h for each rank.
  * MASTER_ADDR, MASTER_PORT and MUSTER_JOB_ID are not known without a job: their value is "(of the job)". A replayed
  * node has no user's environment; libraries and nccl.conf are searched below its root.
  */

@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "common/text.h"
-#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/rank_setup.h"
 #include "srun-plugin/node/sysfs.h"
 
 struct environment {
     struct environment_request request;
     struct node_view view; /* its node is borrowed */
     struct file_variables conf;
-    struct rank_plan **ranks; /* [count] */
+    struct rank_setup **ranks; /* [count] */
     size_t count;
     char **notes; /* about broken profiles */
     size_t note_count;
@@ -73,9 +73,9 @@ static const char *shown_value(const struct env_variable *variable)
 }
 
 /* As if the step had all CPUs that this process may run on, and no binding was requested. */
-static struct rank_plan *plan_rank(struct environment *environment, uint32_t index, struct error *err)
+static struct rank_setup *set_up_rank(struct environment *environment, uint32_t index, struct error *err)
 {
-    static const struct step_plan step = {.step_known = true};
+    static const struct handoff step = {.step_known = true};
     const struct environment_request *request = &environment->request;
     const struct cpus *allowed = &environment->view.node->allowed;
     uint32_t local_ranks = (uint32_t)environment->count;
@@ -99,7 +99,7 @@ static struct rank_plan *plan_rank(struct environment *environment, uint32_t ind
         .environment_arg = environment,
     };
 
-    return rank_plan_create(&ask, err);
+    return rank_setup_create(&ask, err);
 }
 
 static int load_profiles(struct environment *environment, struct error *err)
@@ -142,7 +142,7 @@ struct environment *environment_create(struct node *node, unsigned local_ranks,
         goto fail;
     choose_interface(environment);
     for (uint32_t i = 0; i < local_ranks; i++)
-        if (!(environment->ranks[i] = plan_rank(environment, i, err)))
+        if (!(environment->ranks[i] = set_up_rank(environment, i, err)))
             goto fail;
     return environment;
 
@@ -156,7 +156,7 @@ void environment_destroy(struct environment *environment)
     if (!environment)
         return;
     for (size_t i = 0; environment->ranks && i < environment->count; i++)
-        rank_plan_destroy(environment->ranks[i]);
+        rank_setup_destroy(environment->ranks[i]);
     text_free_lines(environment->notes, environment->note_count);
     file_variables_clear(&environment->conf);
     fabric_destroy(environment->view.fabric);
@@ -167,12 +167,12 @@ void environment_destroy(struct environment *environment)
 /* ---- output ------------------------------------------------------------------------------------------------------ */
 
 /* Without MUSTER_SET, the last: it is internal. */
-static size_t variable_count(const struct rank_plan *rank)
+static size_t variable_count(const struct rank_setup *rank)
 {
     return rank->env.count - 1;
 }
 
-static const struct env_variable *find_variable(const struct rank_plan *rank, const char *name)
+static const struct env_variable *find_variable(const struct rank_setup *rank, const char *name)
 {
     for (size_t i = 0; i < variable_count(rank); i++)
         if (strcmp(rank->env.variables[i].name, name) == 0)
@@ -220,7 +220,7 @@ static const char *without_directory(const struct environment *environment, cons
 
 void environment_print(const struct environment *environment)
 {
-    const struct rank_plan *first = environment->ranks[0];
+    const struct rank_setup *first = environment->ranks[0];
     const struct env_list *fabric = &first->env;
 
     printf("environment of %zu rank%s on each of %u node%s, %s%s\n", environment->count,
@@ -243,7 +243,7 @@ void environment_print(const struct environment *environment)
         printf("note: %s\n", without_directory(environment, fabric->notes[i]));
 }
 
-static json_t *describe_rank(const struct rank_plan *rank)
+static json_t *describe_rank(const struct rank_setup *rank)
 {
     json_t *object = json_object();
 

@@ -171,20 +171,20 @@ static json_t *describe_rank(const struct node *node, const struct bind_rank *ra
                      "threads", (int)rank->threads, "shares_cores", (int)rank->shares_cores);
 }
 
-static json_t *describe_binding(const struct node *node, const struct bind_plan *plan)
+static json_t *describe_binding(const struct node *node, const struct binding *binding)
 {
     json_t *ranks = json_array();
 
-    for (size_t i = 0; i < plan->count; i++)
-        json_array_append_new(ranks, describe_rank(node, &plan->ranks[i]));
-    return json_pack("{s:o, s:b, s:o}", "ranks", ranks, "by_user", (int)plan->keeps_given, "notes",
-                     list_lines(plan->notes, plan->note_count));
+    for (size_t i = 0; i < binding->count; i++)
+        json_array_append_new(ranks, describe_rank(node, &binding->ranks[i]));
+    return json_pack("{s:o, s:b, s:o}", "ranks", ranks, "by_user", (int)binding->keeps_given, "notes",
+                     list_lines(binding->notes, binding->note_count));
 }
 
-static int print_json(const struct node *node, const struct bind_plan *plan, const struct environment *environment,
+static int print_json(const struct node *node, const struct binding *binding, const struct environment *environment,
                       struct error *err)
 {
-    json_t *all = json_pack("{s:o, s:o}", "node", describe_node(node), "binding", describe_binding(node, plan));
+    json_t *all = json_pack("{s:o, s:o}", "node", describe_node(node), "binding", describe_binding(node, binding));
     int status = all && environment ? json_object_set_new(all, "environment", environment_json(environment)) : 0;
 
     if (!all || status < 0 || (status = json_dumpf(all, stdout, JSON_INDENT(2))) < 0)
@@ -197,11 +197,11 @@ static int print_json(const struct node *node, const struct bind_plan *plan, con
 
 /* ---- the commands ------------------------------------------------------------------------------------------------ */
 
-static void print_text(const struct node *node, const struct bind_plan *plan, const struct environment *environment)
+static void print_text(const struct node *node, const struct binding *binding, const struct environment *environment)
 {
     node_report(node, stdout);
     putchar('\n');
-    bind_report(node, plan, stdout);
+    bind_report(node, binding, stdout);
     if (environment) {
         putchar('\n');
         environment_print(environment);
@@ -213,7 +213,7 @@ int topo_node(int argc, char **argv, struct error *err)
     struct node_options options;
     struct bind_request request = {0};
     struct node *node;
-    struct bind_plan *plan = NULL;
+    struct binding *binding = NULL;
     struct environment *environment = NULL;
     int status = read_options(argc, argv, &options);
 
@@ -221,17 +221,17 @@ int topo_node(int argc, char **argv, struct error *err)
         return status;
     if ((node = node_read(options.root, options.xml, err))) {
         request.local_ranks = options.ranks ? options.ranks : default_ranks(node);
-        plan = bind_plan_create(node, &request, err);
+        binding = binding_create(node, &request, err);
     }
-    if (plan && options.environment)
+    if (binding && options.environment)
         environment = environment_create(node, request.local_ranks, &options.request, err);
-    if (plan && (environment || !options.environment)) {
-        status = options.json ? print_json(node, plan, environment, err) : 0;
+    if (binding && (environment || !options.environment)) {
+        status = options.json ? print_json(node, binding, environment, err) : 0;
         if (!options.json)
-            print_text(node, plan, environment);
+            print_text(node, binding, environment);
     }
     environment_destroy(environment);
-    bind_plan_destroy(plan);
+    binding_destroy(binding);
     node_destroy(node);
     return status;
 }

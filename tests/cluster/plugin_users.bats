@@ -33,10 +33,10 @@ fabric_variables() {
     sed -n 's/^ *name = "\([A-Z][A-Z0-9_]*\)";.*/\1/p' "$TOP"/etc/fabric/*.cfg | sort -u
 }
 
-# What rank_plan.c sets; not MUSTER_JOB, MUSTER_SET and SLURM_MUSTER_STEP, by which muster talks to itself, nor CUDA_DEVICE_ORDER,
+# What rank_setup.c sets; not MUSTER_JOB, MUSTER_SET and SLURM_MUSTER_STEP, by which muster talks to itself, nor CUDA_DEVICE_ORDER,
 # which it sets where there are GPUs; but that must stay as well.
 own_variables() {
-    sed -n 's/.*add_variable(\(&maker\|maker\), "\([A-Z_]*\)".*/\2/p' "$TOP/srun-plugin/spank/rank_plan.c" | sort -u
+    sed -n 's/.*add_variable(\(&maker\|maker\), "\([A-Z_]*\)".*/\2/p' "$TOP/srun-plugin/spank/rank_setup.c" | sort -u
     echo MUSTER_RANK_MAP
 }
 

@@ -10,7 +10,7 @@ setup() {
 
 @test "the plugin is compiled again after configure finds another Slurm" {
     [ -f "$BUILD/slurm_release.h" ] || skip "the build has no plugin"
-    for source in srun-plugin/spank/spank_muster srun-plugin/place/slurmctld; do
+    for source in srun-plugin/spank/spank_muster srun-plugin/order/slurmctld; do
         grep -q slurm_release.h "$BUILD"/${source%/*}/.deps/*"${source##*/}.Plo"
     done
     [ -n "${MUSTER_CHECK_FULL:-}" ] || return 0

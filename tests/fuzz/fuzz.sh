@@ -23,7 +23,7 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
 
 cd "$TOP" || exit
 sources=({common,common/*,ckpt/file,ckpt/format,tokenizer,plan}/*.c trainer/data/{indexed,json_text}.c
-    srun-plugin/place/topology.c)
+    srun-plugin/order/topology.c)
 packages='jansson libconfig libisal libpcre2-8 libutf8proc'
 flags="-g -O1 $sanitizers -fno-sanitize-recover=undefined -D_GNU_SOURCE -I. -I$BUILD -DMACHINE_DIR=\"etc/machines\""
 libraries="$(pkg-config --libs $packages) -lm"

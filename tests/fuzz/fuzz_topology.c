@@ -2,7 +2,7 @@
  * Any text as a host list, a topology.conf, a map of ranks and counts by node: refused with one line, or what comes of
  * it holds together. Before a byte 1 stands the allocation, after it the topology.
  */
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #define MUSTER_TESTS_PLACE_SWITCHES_H
 
 #include "plan/place.h"
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 #include "tests/cmocka_test.h"
 
 #define RANKS 64 /* of a mesh here, at most */

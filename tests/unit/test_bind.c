@@ -64,63 +64,63 @@ static unsigned allowed_cores(const struct node *node, int numa)
 }
 
 /* One rank that is to start a process for each of several GPUs. */
-static bool is_launcher(const struct bind_plan *plan)
+static bool is_launcher(const struct binding *binding)
 {
-    return plan->count == 1 && plan->gpu_count > 1;
+    return binding->count == 1 && binding->gpu_count > 1;
 }
 
 /* The NUMA node of the rank's GPU, if it can be bound there: it says where it is, and a core is left there. */
-static int home(const struct node *node, const struct bind_plan *plan, const struct bind_rank *rank)
+static int home(const struct node *node, const struct binding *binding, const struct bind_rank *rank)
 {
-    int numa = rank->gpu >= 0 && !is_launcher(plan) ? node->gpus[rank->gpu].numa : -1;
+    int numa = rank->gpu >= 0 && !is_launcher(binding) ? node->gpus[rank->gpu].numa : -1;
 
     return numa >= 0 && allowed_cores(node, numa) > 0 ? numa : -1;
 }
 
-static unsigned at_home(const struct node *node, const struct bind_plan *plan, int numa)
+static unsigned at_home(const struct node *node, const struct binding *binding, int numa)
 {
     unsigned count = 0;
 
-    for (size_t i = 0; i < plan->count; i++)
-        count += home(node, plan, &plan->ranks[i]) == numa;
+    for (size_t i = 0; i < binding->count; i++)
+        count += home(node, binding, &binding->ranks[i]) == numa;
     return count;
 }
 
-static void check_cores(const struct node *node, const struct bind_plan *plan)
+static void check_cores(const struct node *node, const struct binding *binding)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bind_rank *rank = &plan->ranks[i];
+    for (size_t i = 0; i < binding->count; i++) {
+        const struct bind_rank *rank = &binding->ranks[i];
         struct cpus both = rank->cpus;
-        int numa = home(node, plan, rank);
+        int numa = home(node, binding, rank);
 
         cpus_and(&both, &node->allowed);
         assert_true(cpus_equal(&both, &rank->cpus));
         assert_true(cpus_count(&rank->cpus) > 0 && rank->threads > 0);
-        if (is_launcher(plan))
+        if (is_launcher(binding))
             assert_true(cpus_equal(&rank->cpus, &node->allowed));
         if (numa >= 0) {
             cpus_and(&both, &node->numas[numa].cpus);
             assert_true(cpus_equal(&both, &rank->cpus));
-            assert_int_equal(rank->shares_cores, allowed_cores(node, numa) < at_home(node, plan, numa));
+            assert_int_equal(rank->shares_cores, allowed_cores(node, numa) < at_home(node, binding, numa));
         }
         for (size_t j = 0; j < i; j++) {
-            const struct bind_rank *other = &plan->ranks[j];
+            const struct bind_rank *other = &binding->ranks[j];
             unsigned more = rank->threads > other->threads ? rank->threads : other->threads;
 
-            if (numa >= 0 && home(node, plan, other) == numa)
+            if (numa >= 0 && home(node, binding, other) == numa)
                 assert_true(more - rank->threads <= 1 && more - other->threads <= 1);
             /* Two ranks on one core only where the cores did not suffice, or where nothing was left beside the GPUs. */
             if (cpus_intersect(&rank->cpus, &other->cpus))
-                assert_true(rank->shares_cores || other->shares_cores || (numa < 0) != (home(node, plan, other) < 0) ||
-                            allowed_cores(node, -1) < plan->count);
+                assert_true(rank->shares_cores || other->shares_cores ||
+                            (numa < 0) != (home(node, binding, other) < 0) || allowed_cores(node, -1) < binding->count);
         }
     }
 }
 
-static void check_nics(const struct node *node, const struct bind_plan *plan)
+static void check_nics(const struct node *node, const struct binding *binding)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bind_rank *rank = &plan->ranks[i];
+    for (size_t i = 0; i < binding->count; i++) {
+        const struct bind_rank *rank = &binding->ranks[i];
 
         assert_int_equal(rank->nic_count > 0, node_fabric(node) != NIC_VIRTUAL);
         for (size_t j = 0; j < rank->nic_count; j++) {
@@ -141,19 +141,19 @@ static void check_nics(const struct node *node, const struct bind_plan *plan)
                 assert_true(node->paths[(size_t)rank->gpu * node->nic_count + j] >= rank->path);
         }
         for (size_t j = 0; j < i; j++)
-            if (rank->gpu >= 0 && plan->ranks[j].gpu == rank->gpu) {
-                assert_int_equal(rank->nic_count, plan->ranks[j].nic_count);
-                assert_memory_equal(rank->nics, plan->ranks[j].nics, rank->nic_count * sizeof *rank->nics);
+            if (rank->gpu >= 0 && binding->ranks[j].gpu == rank->gpu) {
+                assert_int_equal(rank->nic_count, binding->ranks[j].nic_count);
+                assert_memory_equal(rank->nics, binding->ranks[j].nics, rank->nic_count * sizeof *rank->nics);
             }
     }
 }
 
-static void check_gpus(const struct node *node, const struct bind_plan *plan)
+static void check_gpus(const struct node *node, const struct binding *binding)
 {
     size_t indices[16], count = node_usable_gpus(node, indices);
 
-    for (size_t i = 0; i < plan->count; i++)
-        assert_int_equal(plan->ranks[i].gpu, count ? (int)indices[i % count] : -1);
+    for (size_t i = 0; i < binding->count; i++)
+        assert_int_equal(binding->ranks[i].gpu, count ? (int)indices[i % count] : -1);
 }
 
 static void test_promises(void **state)
@@ -161,17 +161,17 @@ static void test_promises(void **state)
     for (unsigned seed = 1; seed <= 2000; seed++) {
         struct error err = {0};
         struct node *node;
-        struct bind_plan *plan;
+        struct binding *binding;
 
         srand(seed);
         node = random_node();
-        plan = bind_plan_create(node, &(struct bind_request){.local_ranks = 1 + pick(12)}, &err);
-        if (!plan)
+        binding = binding_create(node, &(struct bind_request){.local_ranks = 1 + pick(12)}, &err);
+        if (!binding)
             fail_msg("seed %u: %s", seed, err.text);
-        check_gpus(node, plan);
-        check_cores(node, plan);
-        check_nics(node, plan);
-        bind_plan_destroy(plan);
+        check_gpus(node, binding);
+        check_cores(node, binding);
+        check_nics(node, binding);
+        binding_destroy(binding);
         node_destroy(node);
     }
 }
@@ -183,31 +183,31 @@ static void test_given(void **state)
         struct cpus given = {{0}};
         struct bind_request request = {.given = &given};
         struct node *node;
-        struct bind_plan *plan;
+        struct binding *binding;
 
         srand(seed);
         node = random_node();
         request.local_ranks = 1 + pick(12);
         for (unsigned j = 0; j <= pick(5); j++)
             cpus_add(&given, pick(200));
-        plan = bind_plan_create(node, &request, NULL);
-        assert_non_null(plan);
-        assert_true(plan->keeps_given);
+        binding = binding_create(node, &request, NULL);
+        assert_non_null(binding);
+        assert_true(binding->keeps_given);
         for (unsigned i = 0; i < request.local_ranks; i++)
-            assert_true(cpus_equal(&plan->ranks[i].cpus, &given));
-        bind_plan_destroy(plan);
+            assert_true(cpus_equal(&binding->ranks[i].cpus, &given));
+        binding_destroy(binding);
         node_destroy(node);
     }
 }
 
-static struct bind_plan *plan_of(const char *machine, unsigned ranks, struct node **node)
+static struct binding *plan_of(const char *machine, unsigned ranks, struct node **node)
 {
-    struct bind_plan *plan;
+    struct binding *binding;
 
     *node = machines_read(machine);
-    plan = bind_plan_create(*node, &(struct bind_request){.local_ranks = ranks}, NULL);
-    assert_non_null(plan);
-    return plan;
+    binding = binding_create(*node, &(struct bind_request){.local_ranks = ranks}, NULL);
+    assert_non_null(binding);
+    return binding;
 }
 
 /* The eight masks that LUMI's documentation has its users write by hand ("Distribution and binding", mask_cpu). */
@@ -216,27 +216,27 @@ static void test_lumi_masks(void **state)
     static const uint64_t masks[] = {0x7e000000000000, 0x7e00000000000000, 0x7e0000,      0x7e000000, 0x7e,
                                      0x7e00,           0x7e00000000,       0x7e0000000000};
     struct node *node;
-    struct bind_plan *plan = plan_of("ex-mi250x", 8, &node);
+    struct binding *binding = plan_of("ex-mi250x", 8, &node);
 
     for (size_t i = 0; i < 8; i++) {
         /* LUMI leaves out one core more of each L3 than low-noise mode does. */
-        assert_int_equal(masks[i] & ~plan->ranks[i].cpus.word[0], 0);
-        assert_int_equal(plan->ranks[i].threads, 7);
+        assert_int_equal(masks[i] & ~binding->ranks[i].cpus.word[0], 0);
+        assert_int_equal(binding->ranks[i].threads, 7);
     }
-    bind_plan_destroy(plan);
+    binding_destroy(binding);
     node_destroy(node);
 }
 
 static void expect_nics(const char *machine, unsigned ranks, const char *const *expected)
 {
     struct node *node;
-    struct bind_plan *plan = plan_of(machine, ranks, &node);
+    struct binding *binding = plan_of(machine, ranks, &node);
 
     for (unsigned i = 0; i < ranks; i++) {
-        assert_int_equal(plan->ranks[i].nic_count, 1);
-        assert_string_equal(node->nics[plan->ranks[i].nics[0]].hca, expected[i]);
+        assert_int_equal(binding->ranks[i].nic_count, 1);
+        assert_string_equal(node->nics[binding->ranks[i].nics[0]].hca, expected[i]);
     }
-    bind_plan_destroy(plan);
+    binding_destroy(binding);
     node_destroy(node);
 }
 
@@ -259,30 +259,30 @@ static void test_dgx_nics(void **state)
 static void test_uses(void **state)
 {
     struct node *node;
-    struct bind_plan *plan = plan_of("dgx-h100", 8, &node);
+    struct binding *binding = plan_of("dgx-h100", 8, &node);
     size_t used = 0;
 
     for (size_t i = 0; i < node->nic_count; i++) {
-        used += bind_plan_uses(plan, i);
+        used += binding_uses(binding, i);
         if (strcmp(node->nics[i].hca, "mlx5_1:1") == 0 || !node->nics[i].up)
-            assert_false(bind_plan_uses(plan, i));
+            assert_false(binding_uses(binding, i));
     }
     assert_int_equal(used, 8);
-    bind_plan_destroy(plan);
+    binding_destroy(binding);
     node_destroy(node);
 }
 
 static void test_more_ranks_than_cores(void **state)
 {
     struct node *node;
-    struct bind_plan *plan = plan_of("laptop", 20, &node);
+    struct binding *binding = plan_of("laptop", 20, &node);
 
     for (size_t i = 0; i < 20; i++) {
-        assert_true(plan->ranks[i].shares_cores);
-        assert_int_equal(plan->ranks[i].threads, 1);
+        assert_true(binding->ranks[i].shares_cores);
+        assert_int_equal(binding->ranks[i].threads, 1);
     }
-    assert_int_equal(plan->note_count, 1);
-    bind_plan_destroy(plan);
+    assert_int_equal(binding->note_count, 1);
+    binding_destroy(binding);
     node_destroy(node);
 }
 
@@ -291,9 +291,9 @@ static void test_no_ranks(void **state)
     struct node node = {0};
     struct error err;
 
-    assert_null(bind_plan_create(&node, &(struct bind_request){0}, &err));
+    assert_null(binding_create(&node, &(struct bind_request){0}, &err));
     assert_int_equal(err.code, CODE_USAGE);
-    bind_plan_destroy(NULL);
+    binding_destroy(NULL);
     node_destroy(NULL);
 }
 

@@ -19,7 +19,7 @@ static char *describe(const char *root)
 {
     struct error err = {0};
     struct node *node = node_read(root, NULL, &err);
-    struct bind_plan *plan;
+    struct binding *binding;
     size_t size, ranks;
     char *text = NULL;
     FILE *out = open_memstream(&text, &size);
@@ -27,13 +27,13 @@ static char *describe(const char *root)
     if (!node)
         fail_msg("%s: %s", root, err.text);
     ranks = node_usable_gpus(node, NULL) ? node_usable_gpus(node, NULL) : node->numa_count;
-    plan = bind_plan_create(node, &(struct bind_request){.local_ranks = ranks ? (unsigned)ranks : 1}, &err);
-    assert_non_null(plan);
+    binding = binding_create(node, &(struct bind_request){.local_ranks = ranks ? (unsigned)ranks : 1}, &err);
+    assert_non_null(binding);
     node_report(node, out);
     fputc('\n', out);
-    bind_report(node, plan, out);
+    bind_report(node, binding, out);
     fclose(out);
-    bind_plan_destroy(plan);
+    binding_destroy(binding);
     node_destroy(node);
     return text;
 }

@@ -170,17 +170,17 @@ static void one_rank_with_many_gpus_has_all_cores(void **state)
 {
     struct node *node = machines_read("dgx-a100");
     const size_t second[] = {1};
-    struct bind_plan *plan = bind_plan_create(node, &(struct bind_request){.local_ranks = 1}, NULL);
+    struct binding *binding = binding_create(node, &(struct bind_request){.local_ranks = 1}, NULL);
 
-    assert_true(cpus_equal(&plan->ranks[0].cpus, &node->allowed));
-    assert_int_equal(plan->ranks[0].threads, 16);
-    assert_int_equal(plan->note_count, 1);
-    bind_plan_destroy(plan);
-    plan = bind_plan_create(node, &(struct bind_request){.local_ranks = 1, .gpus = second, .gpu_count = 1}, NULL);
-    assert_int_equal(plan->ranks[0].gpu, 1);
-    assert_true(cpus_equal(&plan->ranks[0].cpus, &node->numas[3].cpus));
-    assert_int_equal(plan->note_count, 0);
-    bind_plan_destroy(plan);
+    assert_true(cpus_equal(&binding->ranks[0].cpus, &node->allowed));
+    assert_int_equal(binding->ranks[0].threads, 16);
+    assert_int_equal(binding->note_count, 1);
+    binding_destroy(binding);
+    binding = binding_create(node, &(struct bind_request){.local_ranks = 1, .gpus = second, .gpu_count = 1}, NULL);
+    assert_int_equal(binding->ranks[0].gpu, 1);
+    assert_true(cpus_equal(&binding->ranks[0].cpus, &node->numas[3].cpus));
+    assert_int_equal(binding->note_count, 0);
+    binding_destroy(binding);
     node_destroy(node);
 }
 

@@ -1,6 +1,6 @@
 /* Which node each rank gets, from what srun knows: the mesh of a job file, the counts, the switches. */
 #include "common/job.h"
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 #include "plan/place.h"
 #include "tests/unit/place_switches.h"
 #include "tests/unit/test_files.h"

@@ -4,7 +4,7 @@
  * what sorted names give. A sample of the seeds; all 500 with MUSTER_CHECK_FULL.
  */
 #include "plan/place.h"
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 #include "tests/cmocka_test.h"
 
 #define NODES 4096

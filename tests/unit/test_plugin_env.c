@@ -1,19 +1,19 @@
 /* What a rank gets in its environment: pure functions, no Slurm needed. */
 #include "config.h"
-#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/rank_setup.h"
 #include "tests/cmocka_test.h"
 #include "tests/unit/fabric_machines.h"
 
 static struct env_list made;
 
-static void plan(const struct task *task, const char **environment)
+static void add_own(const struct task *task, const char **environment)
 {
     struct env_reader reader;
 
     env_list_clear(&made);
     env_reader_open(&reader, machines_look_up, environment);
-    assert_true(env_plan(task, &reader, &made));
-    assert_true(env_plan_record(task, &reader, &made));
+    assert_true(env_add_own(task, &reader, &made));
+    assert_true(env_add_record(task, &reader, &made));
     assert_string_equal(made.variables[made.count - 1].name, "MUSTER_SET");
 }
 
@@ -36,7 +36,7 @@ static void expect(const char *name, const char *value, enum env_origin origin)
 }
 
 /* The last rank of two nodes with four ranks each. */
-static const struct step_plan no_plan;
+static const struct handoff no_plan;
 static const struct task task = {
     .step = &no_plan,
     .job_id = 42,
@@ -56,7 +56,7 @@ static const struct task task = {
 
 static void sets_everything_in_an_empty_environment(void **state)
 {
-    plan(&task, (const char *[]){NULL});
+    add_own(&task, (const char *[]){NULL});
     expect("RANK", "7", ENV_FROM_MUSTER);
     expect("WORLD_SIZE", "8", ENV_FROM_MUSTER);
     expect("LOCAL_RANK", "3", ENV_FROM_MUSTER);
@@ -77,14 +77,14 @@ static void leaves_out_what_is_not_known(void **state)
     struct task bare = task;
 
     bare.master_address = bare.job_file = NULL;
-    plan(&bare, (const char *[]){NULL});
+    add_own(&bare, (const char *[]){NULL});
     assert_null(entry("MASTER_ADDR"));
     assert_null(entry("MUSTER_JOB"));
 }
 
 static void keeps_what_the_user_set(void **state)
 {
-    plan(&task, (const char *[]){"RANK=0", "MASTER_PORT=29500", "OMP_NUM_THREADS=", NULL});
+    add_own(&task, (const char *[]){"RANK=0", "MASTER_PORT=29500", "OMP_NUM_THREADS=", NULL});
     expect("RANK", "0", ENV_FROM_USER);
     expect("MASTER_PORT", "29500", ENV_FROM_USER);
     expect("OMP_NUM_THREADS", "", ENV_FROM_USER);
@@ -97,15 +97,15 @@ static void keeps_what_is_too_long_to_copy(void **state)
 
     memset(address, 'a', sizeof address - 1);
     memcpy(address, "MASTER_ADDR=", strlen("MASTER_ADDR="));
-    plan(&task, (const char *[]){address, NULL});
+    add_own(&task, (const char *[]){address, NULL});
     assert_int_equal(entry("MASTER_ADDR")->origin, ENV_FROM_USER);
 }
 
 static void takes_back_what_an_outer_srun_set(void **state)
 {
     /* The user has changed WORLD_SIZE since the outer step set it, and NODE_RANK, from 11. */
-    plan(&task, (const char *[]){"MUSTER_SET=RANK=1 WORLD_SIZE=2 NODE_RANK=11", "RANK=1", "WORLD_SIZE=3", "NODE_RANK=1",
-                                 NULL});
+    add_own(&task, (const char *[]){"MUSTER_SET=RANK=1 WORLD_SIZE=2 NODE_RANK=11", "RANK=1", "WORLD_SIZE=3",
+                                    "NODE_RANK=1", NULL});
     expect("RANK", "7", ENV_FROM_MUSTER);
     expect("WORLD_SIZE", "3", ENV_FROM_USER);
     expect("NODE_RANK", "1", ENV_FROM_USER);
@@ -141,7 +141,7 @@ static void an_inner_plan_undoes_all_of_an_outer_one(void **state)
     struct task inner = task;
     size_t used = 1;
 
-    plan(&task, environment);
+    add_own(&task, environment);
     assert_in_range(made.count, 12, 18);
     for (size_t i = 0; i < made.count; i++) {
         if (made.variables[i].origin == ENV_FROM_USER)
@@ -152,7 +152,7 @@ static void an_inner_plan_undoes_all_of_an_outer_one(void **state)
     inner.rank = 5;
     inner.step_id = 4;
     inner.job_file = NULL; /* what the outer one left in MUSTER_JOB is not touched */
-    plan(&inner, environment);
+    add_own(&inner, environment);
     for (size_t i = 0; i < made.count; i++)
         assert_int_equal(env_is_to_be_set(&made.variables[i]), strcmp(made.variables[i].name, "MASTER_PORT") != 0);
     expect("RANK", "5", ENV_FROM_MUSTER);
@@ -179,7 +179,7 @@ static void threads_are_what_the_step_gives(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const struct step_plan step = {.cpus_inherited = cases[i].inherited};
+        const struct handoff step = {.cpus_inherited = cases[i].inherited};
         struct task t = task;
 
         t.step = &step;
@@ -187,7 +187,7 @@ static void threads_are_what_the_step_gives(void **state)
         t.node_cpus = cases[i].node_cpus;
         t.local_ranks = cases[i].local_ranks;
         t.bound_cpus = cases[i].bound;
-        plan(&t, (const char *[]){cases[i].asked, NULL});
+        add_own(&t, (const char *[]){cases[i].asked, NULL});
         expect("OMP_NUM_THREADS", cases[i].threads, ENV_FROM_MUSTER);
         assert_int_equal(strstr(entry("OMP_NUM_THREADS")->why, "does not reach srun") != NULL,
                          cases[i].inherited && cases[i].cpus_per_task == 1);
@@ -196,17 +196,17 @@ static void threads_are_what_the_step_gives(void **state)
 
 static void counts_restarts(void **state)
 {
-    plan(&task, (const char *[]){"SLURM_RESTART_COUNT=2", NULL});
+    add_own(&task, (const char *[]){"SLURM_RESTART_COUNT=2", NULL});
     expect("MUSTER_RESTART_COUNT", "2", ENV_FROM_MUSTER);
 }
 
 static void takes_the_port_that_srun_found(void **state)
 {
-    const struct step_plan step = {.port = 12345};
+    const struct handoff step = {.port = 12345};
     struct task probed = task;
 
     probed.step = &step;
-    plan(&probed, (const char *[]){NULL});
+    add_own(&probed, (const char *[]){NULL});
     expect("MASTER_PORT", "12345", ENV_FROM_MUSTER);
 }
 

@@ -2,39 +2,39 @@
 #include <jansson.h>
 
 #include "common/text.h"
-#include "srun-plugin/spank/step_plan.h"
+#include "srun-plugin/spank/handoff.h"
 #include "tests/cmocka_test.h"
 
 /* Reads the text and frees it. */
-static void read_own(char *text, struct step_plan *plan)
+static void read_own(char *text, struct handoff *handoff)
 {
     struct error err = {0};
 
-    if (!text || step_plan_read(text, plan, &err) < 0)
+    if (!text || handoff_read(text, handoff, &err) < 0)
         fail_msg("%s", err.text);
     free(text);
 }
 
 static void a_plan_arrives_as_it_was_sent(void **state)
 {
-    struct step_plan sent = {.step_known = true,
-                             .master_address = "10.0.0.1",
-                             .peer = "nid00007",
-                             .rank0_node = 8191,
-                             .port = 17499,
-                             .exit_code = 76,
-                             .cpus_inherited = true,
-                             .user_binds = true,
-                             .by_hostfile = true,
-                             .by_map = true,
-                             .cpus_are_cores = true,
-                             .job_file = "/home/a user/100%/g\xc3\xb6.cfg"};
-    struct step_plan came;
+    struct handoff sent = {.step_known = true,
+                           .master_address = "10.0.0.1",
+                           .peer = "nid00007",
+                           .rank0_node = 8191,
+                           .port = 17499,
+                           .exit_code = 76,
+                           .cpus_inherited = true,
+                           .user_binds = true,
+                           .by_hostfile = true,
+                           .by_map = true,
+                           .cpus_are_cores = true,
+                           .job_file = "/home/a user/100%/g\xc3\xb6.cfg"};
+    struct handoff came;
 
     assert_int_equal(file_variables_add(&sent.variables, "NCCL_DEBUG", "INFO", 12, NULL), 0);
     assert_int_equal(file_variables_add(&sent.variables, "A", "b=c d%20 \t:e", 13, NULL), 0);
     assert_int_equal(file_variables_add(&sent.variables, "EMPTY", "", 14, NULL), 0);
-    read_own(step_plan_text(&sent, NULL), &came);
+    read_own(handoff_text(&sent, NULL), &came);
     assert_string_equal(came.master_address, sent.master_address);
     assert_string_equal(came.peer, sent.peer);
     assert_string_equal(came.job_file, sent.job_file);
@@ -49,9 +49,9 @@ static void a_plan_arrives_as_it_was_sent(void **state)
         assert_string_equal(came.variables.items[i].value, sent.variables.items[i].value);
         assert_int_equal(came.variables.items[i].line, sent.variables.items[i].line);
     }
-    step_plan_clear(&came);
-    step_plan_clear(&sent);
-    read_own(step_plan_text(&(struct step_plan){.port = 0}, NULL), &came);
+    handoff_clear(&came);
+    handoff_clear(&sent);
+    read_own(handoff_text(&(struct handoff){.port = 0}, NULL), &came);
     assert_false(came.step_known || came.cpus_inherited || came.user_binds || came.by_hostfile || came.by_map ||
                  came.cpus_are_cores || came.exit_code || came.variables.count || came.job_file[0]);
 }
@@ -59,7 +59,7 @@ static void a_plan_arrives_as_it_was_sent(void **state)
 /* What the first release's srun sends (doc/COMPATIBILITY.md): every later node must read it. */
 static void a_plan_of_format_1_is_read(void **state)
 {
-    struct step_plan came;
+    struct handoff came;
 
     read_own(
         strdup("1 head=10.0.0.1 peer=n2 head_node=3 port=17499 refused=76 complete=1 cpus_inherited=1 user_binds=1 "
@@ -77,13 +77,13 @@ static void a_plan_of_format_1_is_read(void **state)
     assert_int_equal(came.variables.items[0].line, 12);
     assert_string_equal(came.variables.items[0].name, "NCCL_DEBUG");
     assert_string_equal(came.variables.items[0].value, "INFO");
-    step_plan_clear(&came);
+    handoff_clear(&came);
 }
 
 static void unknown_keys_and_bad_values_are_ignored(void **state)
 {
-    char longest[2 * STEP_PLAN_ADDRESS_SIZE] = "1 head=";
-    struct step_plan came;
+    char longest[2 * HANDOFF_ADDRESS_SIZE] = "1 head=";
+    struct handoff came;
 
     read_own(strdup("1 = head =x by_map=2 port=99999999999 refused=-1 head=a%zz%2 later=1 head_node=- env=A env=A=1 "
                     "env=:B=2"),
@@ -92,7 +92,7 @@ static void unknown_keys_and_bad_values_are_ignored(void **state)
     assert_false(came.by_map || came.port || came.exit_code || came.rank0_node);
     assert_int_equal(came.variables.count, 1);
     assert_string_equal(came.variables.items[0].name, "B");
-    step_plan_clear(&came);
+    handoff_clear(&came);
     memset(longest + 7, 'h', sizeof longest - 8);
     read_own(strdup(longest), &came);
     assert_string_equal(came.master_address, "");
@@ -103,11 +103,11 @@ static void another_format_is_refused(void **state)
 {
     static const char *const texts[] = {
         "", " ", "2 head=a", "head=a port=1", "1head=a", "-1 head=a", "99999999999999999999"};
-    struct step_plan came;
+    struct handoff came;
     struct error err;
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        assert_int_equal(step_plan_read(texts[i], &came, &err), -1);
+        assert_int_equal(handoff_read(texts[i], &came, &err), -1);
         assert_int_equal(err.code, CODE_DATA);
         assert_non_null(strstr(err.text, "SLURM_MUSTER_STEP"));
         assert_string_equal(came.master_address, "");
@@ -117,23 +117,23 @@ static void another_format_is_refused(void **state)
 /* A variable that Linux can pass to a program. */
 static void too_many_variables_are_refused(void **state)
 {
-    struct step_plan plan = {.port = 1};
+    struct handoff handoff = {.port = 1};
     char value[1025], *text;
     struct error err;
 
     memset(value, 'v', sizeof value - 1);
     value[sizeof value - 1] = '\0';
     for (int i = 0; i < 90; i++)
-        assert_int_equal(file_variables_add(&plan.variables, "NAME", value, i, NULL), 0);
-    text = step_plan_text(&plan, &err);
+        assert_int_equal(file_variables_add(&handoff.variables, "NAME", value, i, NULL), 0);
+    text = handoff_text(&handoff, &err);
     assert_non_null(text);
-    assert_in_range(strlen(text), 90 * 1024, STEP_PLAN_MOST);
+    assert_in_range(strlen(text), 90 * 1024, HANDOFF_MOST);
     free(text);
     for (int i = 0; i < 8; i++)
-        assert_int_equal(file_variables_add(&plan.variables, "NAME", value, i, NULL), 0);
-    assert_null(step_plan_text(&plan, &err));
+        assert_int_equal(file_variables_add(&handoff.variables, "NAME", value, i, NULL), 0);
+    assert_null(handoff_text(&handoff, &err));
     assert_int_equal(err.code, CODE_CONFIG);
-    step_plan_clear(&plan);
+    handoff_clear(&handoff);
 }
 
 static json_t *quoted(const char *text)

@@ -3,7 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/rank_setup.h"
 #include "tests/cmocka_test.h"
 
 static void every_port_is_in_range(void **state)
@@ -27,7 +27,7 @@ static void steps_of_a_job_differ(void **state)
     assert_int_equal(port_of_step(4711, PORT_COUNT, 0), port_of_step(4711, 0, 0));
 }
 
-/* The table in rank_plan.h: no collision nearer than D for jobs up to J apart, and one at D. */
+/* The table in rank_setup.h: no collision nearer than D for jobs up to J apart, and one at D. */
 static void neighbouring_jobs_differ_as_far_as_the_header_says(void **state)
 {
     static const struct {

@@ -1,6 +1,6 @@
 /* The map of ranks survives its text, broken texts are refused, and host file and map agree on who stands where. */
 #include "common/mesh.h"
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 #include "tests/cmocka_test.h"
 
 static void round_trip(const int *map, int world, const char *expected)

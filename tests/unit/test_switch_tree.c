@@ -1,7 +1,7 @@
 /* Host lists are expanded as Slurm means them, topology.conf becomes the tree above the allocation, nonsense is
  * refused. */
 #include "plan/hostlist.h"
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 #include "tests/cmocka_test.h"
 
 static void expect_names(const char *text, const char *expected)

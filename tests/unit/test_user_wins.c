@@ -1,12 +1,12 @@
 /*
- * Nothing that the user set is changed: rank_plan, the whole of what decides, on replayed machines, with random
+ * Nothing that the user set is changed: rank_setup, the whole of what decides, on replayed machines, with random
  * environments, bindings, job files, nccl.conf and site profiles, and then once more for an srun inside of that step.
  */
 #include <glob.h>
 #include <limits.h>
 
 #include "common/job.h"
-#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/rank_setup.h"
 #include "tests/cmocka_test.h"
 #include "tests/unit/machines.h"
 
@@ -81,7 +81,7 @@ static unsigned pick(unsigned below)
 struct scene {
     struct rank_request ask;
     struct node_view view;
-    struct step_plan step;
+    struct handoff step;
     struct file_variables conf;
 };
 
@@ -217,19 +217,19 @@ static void clear_scene(struct scene *scene)
 
 static void apply(struct scene *scene, struct environment *environment)
 {
-    struct rank_plan *plan;
+    struct rank_setup *setup;
     struct error err = {0};
 
     scene->ask.environment_arg = environment;
-    if (!(plan = rank_plan_create(&scene->ask, &err)))
+    if (!(setup = rank_setup_create(&scene->ask, &err)))
         fail_msg("%s", err.text);
-    assert_non_null(plan->env.profile);
-    for (size_t i = 0; i < plan->env.count; i++)
-        if (env_is_to_be_set(&plan->env.variables[i])) {
-            put(environment, plan->env.variables[i].name, plan->env.variables[i].value);
+    assert_non_null(setup->env.profile);
+    for (size_t i = 0; i < setup->env.count; i++)
+        if (env_is_to_be_set(&setup->env.variables[i])) {
+            put(environment, setup->env.variables[i].name, setup->env.variables[i].value);
             set++;
         }
-    rank_plan_destroy(plan);
+    rank_setup_destroy(setup);
 }
 
 /* MUSTER_JOB is srun's word to muster-train and MUSTER_SET our own record: nobody else's to set. */
@@ -328,7 +328,7 @@ static void collect_names(void)
 {
     struct env_list env = {0};
     struct env_reader reader;
-    const struct step_plan step = {.by_map = true};
+    const struct handoff step = {.by_map = true};
     const struct task task = {.step = &step, .ranks = 1, .master_address = "n1", .job_file = "/j", .sees_nvidia = true};
     static const char *const slurms[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK",
                                          "SLURM_GPU_BIND",       "SLURM_GPUS_ON_NODE",   "SLURM_GPUS_PER_TASK",
@@ -342,7 +342,7 @@ static void collect_names(void)
     for (size_t i = 0; i < sizeof slurms / sizeof *slurms; i++)
         index_of(slurms[i]);
     env_reader_open(&reader, look_up, &empty);
-    assert_true(env_plan(&task, &reader, &env));
+    assert_true(env_add_own(&task, &reader, &env));
     for (size_t i = 0; i < env.count; i++)
         index_of(env.variables[i].name);
     env_list_clear(&env);

@@ -2,7 +2,7 @@
  * The text is read into records, one for each switch or block. These are linked to a tree, of which the part above
  * allocated nodes is copied into the switch tree.
  */
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 
 #include <search.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "srun-plugin/place/order.h"
+#include "srun-plugin/order/order.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "srun-plugin/place/slurmctld.h"
+#include "srun-plugin/order/slurmctld.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -5,8 +5,8 @@
  * (switch_tree_slurm_text two from Slurm 25.05 on); step_layout_find_peer rarely needs one. Call them in srun only: in
  * a task, each rank would send an RPC to slurmctld. For the plugin only.
  */
-#ifndef MUSTER_SRUN_PLUGIN_PLACE_SLURMCTLD_H
-#define MUSTER_SRUN_PLUGIN_PLACE_SLURMCTLD_H
+#ifndef MUSTER_SRUN_PLUGIN_ORDER_SLURMCTLD_H
+#define MUSTER_SRUN_PLUGIN_ORDER_SLURMCTLD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,9 +15,9 @@
 #include "common/error.h"
 #include "plan/hostlist.h"
 
-/* The variable in which srun sends its plan of a step to the nodes (spank/step_plan.h). Tasks do not see it. It is here
- * because preflight/ may not include step_plan.h. */
-#define STEP_PLAN_NAME "SLURM_MUSTER_STEP"
+/* The variable in which srun sends its handoff to the nodes (spank/handoff.h). Tasks do not see it. It is here
+ * because preflight/ may not include handoff.h. */
+#define HANDOFF_NAME "SLURM_MUSTER_STEP"
 
 /* The variable that carries MUSTER_RANK_MAP to the tasks: srun --export=NONE passes variables of Slurm only. */
 #define RANK_MAP_NAME "SLURM_MUSTER_RANK_MAP"

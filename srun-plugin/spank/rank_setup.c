@@ -1,4 +1,4 @@
-#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/rank_setup.h"
 
 #include <inttypes.h>
 #include <netinet/in.h>
@@ -11,7 +11,7 @@
 
 #include "config.h"
 #include "common/process/launcher.h"
-#include "srun-plugin/place/slurmctld.h"
+#include "srun-plugin/order/slurmctld.h"
 
 /* ---- who set a variable ------------------------------------------------------------------------------------------ */
 
@@ -90,7 +90,7 @@ bool env_of_user(const char *name, char *value, size_t size, void *reader)
 /* ---- the variables ----------------------------------------------------------------------------------------------- */
 
 struct env_maker {
-    struct env_list *plan;
+    struct env_list *list;
     struct env_reader *reader;
     bool no_memory;
 };
@@ -107,7 +107,7 @@ add_variable(struct env_maker *maker, const char *name, const char *why, const c
     if (!users)
         vsnprintf(value, sizeof value, format, args);
     va_end(args);
-    maker->no_memory |= !env_list_add(maker->plan, users ? ENV_FROM_USER : ENV_FROM_MUSTER, name, value,
+    maker->no_memory |= !env_list_add(maker->list, users ? ENV_FROM_USER : ENV_FROM_MUSTER, name, value,
                                       users ? "user" : "muster", "%s", users ? "" : why);
 }
 
@@ -146,9 +146,9 @@ static void add_threads(struct env_maker *maker, const struct task *task)
     add_variable(maker, "OMP_NUM_THREADS", why, "%" PRIu32, threads);
 }
 
-bool env_plan(const struct task *task, struct env_reader *reader, struct env_list *plan)
+bool env_add_own(const struct task *task, struct env_reader *reader, struct env_list *list)
 {
-    struct env_maker maker = {.plan = plan, .reader = reader};
+    struct env_maker maker = {.list = list, .reader = reader};
     char restarts[32];
 
     if (!reader->lookup("SLURM_RESTART_COUNT", restarts, sizeof restarts, reader->arg))
@@ -178,25 +178,25 @@ bool env_plan(const struct task *task, struct env_reader *reader, struct env_lis
     if (task->sees_nvidia)
         add_variable(&maker, "CUDA_DEVICE_ORDER", "LOCAL_RANK then counts GPUs as the report does", "PCI_BUS_ID");
     if (task->job_file)
-        maker.no_memory |= !env_list_add(plan, ENV_FROM_MUSTER, "MUSTER_JOB", task->job_file, "muster",
+        maker.no_memory |= !env_list_add(list, ENV_FROM_MUSTER, "MUSTER_JOB", task->job_file, "muster",
                                          "the job file that srun checked");
     return !maker.no_memory;
 }
 
 /* MUSTER_JOB is not recorded: every srun sets it anew. */
-bool env_plan_record(const struct task *task, struct env_reader *reader, struct env_list *plan)
+bool env_add_record(const struct task *task, struct env_reader *reader, struct env_list *list)
 {
     char map[ENV_MAP_WORD], record[ENV_VALUE_SIZE] = "";
 
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct env_variable *variable = &plan->variables[i];
+    for (size_t i = 0; i < list->count; i++) {
+        const struct env_variable *variable = &list->variables[i];
 
         if (env_is_to_be_set(variable) && strcmp(variable->name, "MUSTER_JOB") != 0)
             env_record(record, sizeof record, variable->name, variable->value);
     }
     if (task->step->by_map && reader->lookup("MUSTER_RANK_MAP", map, sizeof map, reader->arg))
         env_record(record, sizeof record, "MUSTER_RANK_MAP", map);
-    return env_list_add(plan, ENV_FROM_MUSTER, "MUSTER_SET", record, "muster", "what muster set, for an inner srun");
+    return env_list_add(list, ENV_FROM_MUSTER, "MUSTER_SET", record, "muster", "what muster set, for an inner srun");
 }
 
 /* ---- MASTER_PORT ------------------------------------------------------------------------------------------------- */
@@ -238,11 +238,11 @@ bool port_is_free(unsigned port, void *arg)
     return free;
 }
 
-/* ---- the plan of a rank ------------------------------------------------------------------------------------------ */
+/* ---- the setup of a rank ----------------------------------------------------------------------------------------- */
 
 struct making {
     const struct rank_request *request;
-    struct rank_plan *plan;
+    struct rank_setup *setup;
     size_t gpus[VISIBLE_MOST]; /* that the rank sees */
     size_t gpu_count;
     struct env_reader reader;
@@ -275,41 +275,41 @@ static void judge_isolation(struct making *making)
     isolation.gpu_bind = value_or_null(making, "SLURM_GPU_BIND", bind, sizeof bind);
     if (!isolation.gpu_bind)
         isolation.gpu_bind = value_or_null(making, "SLURM_TRES_BIND", bind, sizeof bind);
-    isolation_judge(&isolation, making->plan->isolation);
+    isolation_judge(&isolation, making->setup->isolation);
 }
 
 /* ---- CPUs -------------------------------------------------------------------------------------------------------- */
 
-static int make_bind_plan(struct making *making, const struct cpus *given, const size_t *gpus, size_t gpu_count,
-                          struct error *err)
+static int make_binding(struct making *making, const struct cpus *given, const size_t *gpus, size_t gpu_count,
+                        struct error *err)
 {
     const struct bind_request request = {
         .local_ranks = making->request->task.local_ranks, .given = given, .gpus = gpus, .gpu_count = gpu_count};
 
-    making->plan->bind = bind_plan_create(making->request->view->node, &request, err);
-    return making->plan->bind ? 0 : -1;
+    making->setup->binding = binding_create(making->request->view->node, &request, err);
+    return making->setup->binding ? 0 : -1;
 }
 
 /*
- * Each rank sees one GPU, its own. If this process can open the GPUs of the other ranks, plan for all GPUs of the node
+ * Each rank sees one GPU, its own. If this process can open the GPUs of the other ranks, setup for all GPUs of the node
  * and take the rank of this GPU. If a cgroup hides them, the ranks divide the cores near this GPU by local rank: each
  * gets fewer cores than it could, but no two get the same.
  */
 static int bind_isolated(struct making *making, const struct cpus *given, struct error *err)
 {
-    struct rank_plan *plan = making->plan;
+    struct rank_setup *setup = making->setup;
 
     if (node_usable_gpus(making->request->view->node, NULL) < making->request->task.local_ranks)
-        return make_bind_plan(making, given, making->gpus, making->gpu_count, err);
-    if (make_bind_plan(making, given, NULL, 0, err) < 0)
+        return make_binding(making, given, making->gpus, making->gpu_count, err);
+    if (make_binding(making, given, NULL, 0, err) < 0)
         return -1;
-    for (size_t r = 0; r < plan->bind->count; r++)
-        if (plan->bind->ranks[r].gpu == (int)making->gpus[0]) {
-            plan->bind_index = r;
+    for (size_t r = 0; r < setup->binding->count; r++)
+        if (setup->binding->ranks[r].gpu == (int)making->gpus[0]) {
+            setup->bind_index = r;
             return 0;
         }
-    bind_plan_destroy(plan->bind);
-    return make_bind_plan(making, given, making->gpus, making->gpu_count, err);
+    binding_destroy(setup->binding);
+    return make_binding(making, given, making->gpus, making->gpu_count, err);
 }
 
 static const char *reason_not_to_bind(const struct rank_request *request)
@@ -319,7 +319,7 @@ static const char *reason_not_to_bind(const struct rank_request *request)
     if (request->task.step->user_binds)
         return "the user requested a binding from Slurm";
     if (!request->task.step->step_known)
-        return "srun's plan of the step did not arrive: the user's options are unknown";
+        return "srun's handoff did not arrive: the user's options are unknown";
     if (!request->affinity_known)
         return "the kernel does not report this process's CPUs";
     if (!affinity_is_of_step(&request->affinity.all, node, request->task.node_cpus, request->task.step->cpus_are_cores))
@@ -330,30 +330,30 @@ static const char *reason_not_to_bind(const struct rank_request *request)
 static int bind_rank(struct making *making, struct error *err)
 {
     const struct rank_request *request = making->request;
-    struct rank_plan *plan = making->plan;
+    struct rank_setup *setup = making->setup;
     const struct cpus *given; /* this rank's: those of the others are not known, or needed */
     int rc;
 
-    plan->why_not_bound = reason_not_to_bind(request);
-    given = plan->why_not_bound && request->affinity_known ? &request->affinity.own : NULL;
-    plan->bind_index = request->task.local_rank;
-    if (plan->isolation[0] && making->gpu_count == 1)
+    setup->why_not_bound = reason_not_to_bind(request);
+    given = setup->why_not_bound && request->affinity_known ? &request->affinity.own : NULL;
+    setup->bind_index = request->task.local_rank;
+    if (setup->isolation[0] && making->gpu_count == 1)
         rc = bind_isolated(making, given, err);
     else
-        rc = make_bind_plan(making, given, making->gpus, making->gpu_count, err);
+        rc = make_binding(making, given, making->gpus, making->gpu_count, err);
     if (rc < 0)
         return -1;
-    plan->do_bind = !plan->why_not_bound && cpus_count(&plan->bind->ranks[plan->bind_index].cpus) > 0;
-    if (plan->do_bind) {
-        plan->task.bound_cpus = cpus_count(&plan->bind->ranks[plan->bind_index].cpus);
-        plan->task.bound_cores = plan->bind->ranks[plan->bind_index].threads;
+    setup->do_bind = !setup->why_not_bound && cpus_count(&setup->binding->ranks[setup->bind_index].cpus) > 0;
+    if (setup->do_bind) {
+        setup->task.bound_cpus = cpus_count(&setup->binding->ranks[setup->bind_index].cpus);
+        setup->task.bound_cores = setup->binding->ranks[setup->bind_index].threads;
     }
     return 0;
 }
 
 /* ---- variables --------------------------------------------------------------------------------------------------- */
 
-static int plan_fabric(struct making *making, struct error *err)
+static int add_fabric(struct making *making, struct error *err)
 {
     const struct rank_request *request = making->request;
     const struct node_view *view = request->view;
@@ -362,7 +362,7 @@ static int plan_fabric(struct making *making, struct error *err)
         .nodes = request->task.nodes,
         .job_nodes = request->job_nodes,
         .local_rank = request->task.local_rank,
-        .cores = making->plan->bind->ranks[making->plan->bind_index].threads,
+        .cores = making->setup->binding->ranks[making->setup->bind_index].threads,
         .cluster = value_or_null(making, "SLURM_CLUSTER_NAME", cluster, sizeof cluster),
         .interface = view->route.interface[0] ? view->route.interface : NULL,
         .files = request->files,
@@ -377,55 +377,55 @@ static int plan_fabric(struct making *making, struct error *err)
 
     if (fabric_facts_fill(&facts, view->node, request->task.local_ranks, making->gpus, making->gpu_count, err) < 0)
         return -1;
-    rc = fabric_fill_env(&making->plan->env, view->fabric, &facts, &inputs, err);
+    rc = fabric_fill_env(&making->setup->env, view->fabric, &facts, &inputs, err);
     free(facts.live);
     return rc;
 }
 
-static int make_plan(struct making *making, struct error *err)
+static int make_setup(struct making *making, struct error *err)
 {
     const struct rank_request *request = making->request;
-    struct rank_plan *plan = making->plan;
+    struct rank_setup *setup = making->setup;
 
     env_reader_open(&making->reader, request->environment, request->environment_arg);
     if (request->view->node) {
         making->gpu_count =
             visible_gpus(request->view->node, request->environment, request->environment_arg, making->gpus);
         judge_isolation(making);
-        plan->task.sees_nvidia = making->gpu_count && request->view->node->gpus[making->gpus[0]].vendor == GPU_NVIDIA;
+        setup->task.sees_nvidia = making->gpu_count && request->view->node->gpus[making->gpus[0]].vendor == GPU_NVIDIA;
         if (bind_rank(making, err) < 0)
             return -1;
     }
-    if (!env_plan(&plan->task, &making->reader, &plan->env))
+    if (!env_add_own(&setup->task, &making->reader, &setup->env))
         return error_errno(err, CODE_IO, "no memory for the variables of a rank");
-    if (request->view->node && request->view->fabric && plan_fabric(making, err) < 0)
+    if (request->view->node && request->view->fabric && add_fabric(making, err) < 0)
         return -1;
-    if (!env_plan_record(&plan->task, &making->reader, &plan->env))
+    if (!env_add_record(&setup->task, &making->reader, &setup->env))
         return error_errno(err, CODE_IO, "no memory for the variables of a rank");
     return 0;
 }
 
-struct rank_plan *rank_plan_create(const struct rank_request *request, struct error *err)
+struct rank_setup *rank_setup_create(const struct rank_request *request, struct error *err)
 {
-    struct rank_plan *plan = error_calloc(1, sizeof *plan, err);
-    struct making making = {.request = request, .plan = plan};
+    struct rank_setup *setup = error_calloc(1, sizeof *setup, err);
+    struct making making = {.request = request, .setup = setup};
 
-    if (!plan)
+    if (!setup)
         return NULL;
-    plan->task = request->task;
+    setup->task = request->task;
     if (request->affinity_known)
-        plan->task.bound_cpus = cpus_count(&request->affinity.own);
-    if (make_plan(&making, err) == 0)
-        return plan;
-    rank_plan_destroy(plan);
+        setup->task.bound_cpus = cpus_count(&request->affinity.own);
+    if (make_setup(&making, err) == 0)
+        return setup;
+    rank_setup_destroy(setup);
     return NULL;
 }
 
-void rank_plan_destroy(struct rank_plan *plan)
+void rank_setup_destroy(struct rank_setup *setup)
 {
-    if (!plan)
+    if (!setup)
         return;
-    bind_plan_destroy(plan->bind);
-    env_list_clear(&plan->env);
-    free(plan);
+    binding_destroy(setup->binding);
+    env_list_clear(&setup->env);
+    free(setup);
 }

@@ -1,4 +1,4 @@
-#include "srun-plugin/spank/step_plan.h"
+#include "srun-plugin/spank/handoff.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -14,25 +14,25 @@ static const struct field {
     enum field_kind kind;
     size_t offset, most; /* most: bytes of a text with its zero, or the largest number */
 } fields[] = {
-    {"head", FIELD_TEXT, offsetof(struct step_plan, master_address), STEP_PLAN_ADDRESS_SIZE},
-    {"peer", FIELD_TEXT, offsetof(struct step_plan, peer), STEP_PLAN_ADDRESS_SIZE},
-    {"head_node", FIELD_NUMBER, offsetof(struct step_plan, rank0_node), 0xffffff},
-    {"port", FIELD_NUMBER, offsetof(struct step_plan, port), 65535},
-    {"refused", FIELD_NUMBER, offsetof(struct step_plan, exit_code), 255},
-    {"complete", FIELD_FLAG, offsetof(struct step_plan, step_known), 1},
-    {"cpus_inherited", FIELD_FLAG, offsetof(struct step_plan, cpus_inherited), 1},
-    {"user_binds", FIELD_FLAG, offsetof(struct step_plan, user_binds), 1},
-    {"by_hostfile", FIELD_FLAG, offsetof(struct step_plan, by_hostfile), 1},
-    {"by_map", FIELD_FLAG, offsetof(struct step_plan, by_map), 1},
-    {"cpus_are_cores", FIELD_FLAG, offsetof(struct step_plan, cpus_are_cores), 1},
-    {"job_file", FIELD_TEXT, offsetof(struct step_plan, job_file), PATH_MAX},
-    {"mesh", FIELD_TEXT, offsetof(struct step_plan, mesh), AUTO_SIZE},
+    {"head", FIELD_TEXT, offsetof(struct handoff, master_address), HANDOFF_ADDRESS_SIZE},
+    {"peer", FIELD_TEXT, offsetof(struct handoff, peer), HANDOFF_ADDRESS_SIZE},
+    {"head_node", FIELD_NUMBER, offsetof(struct handoff, rank0_node), 0xffffff},
+    {"port", FIELD_NUMBER, offsetof(struct handoff, port), 65535},
+    {"refused", FIELD_NUMBER, offsetof(struct handoff, exit_code), 255},
+    {"complete", FIELD_FLAG, offsetof(struct handoff, step_known), 1},
+    {"cpus_inherited", FIELD_FLAG, offsetof(struct handoff, cpus_inherited), 1},
+    {"user_binds", FIELD_FLAG, offsetof(struct handoff, user_binds), 1},
+    {"by_hostfile", FIELD_FLAG, offsetof(struct handoff, by_hostfile), 1},
+    {"by_map", FIELD_FLAG, offsetof(struct handoff, by_map), 1},
+    {"cpus_are_cores", FIELD_FLAG, offsetof(struct handoff, cpus_are_cores), 1},
+    {"job_file", FIELD_TEXT, offsetof(struct handoff, job_file), PATH_MAX},
+    {"mesh", FIELD_TEXT, offsetof(struct handoff, mesh), AUTO_SIZE},
 };
 
-void step_plan_clear(struct step_plan *plan)
+void handoff_clear(struct handoff *handoff)
 {
-    file_variables_clear(&plan->variables);
-    plan->job_file[0] = plan->mesh[0] = '\0';
+    file_variables_clear(&handoff->variables);
+    handoff->job_file[0] = handoff->mesh[0] = '\0';
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -46,9 +46,9 @@ static void write_value(FILE *out, const char *value)
             fputc(*value, out);
 }
 
-static void write_field(FILE *out, const struct field *field, const struct step_plan *plan)
+static void write_field(FILE *out, const struct field *field, const struct handoff *handoff)
 {
-    const char *at = (const char *)plan + field->offset;
+    const char *at = (const char *)handoff + field->offset;
 
     if (field->kind == FIELD_TEXT && at[0]) {
         fprintf(out, " %s=", field->key);
@@ -60,29 +60,29 @@ static void write_field(FILE *out, const struct field *field, const struct step_
     }
 }
 
-char *step_plan_text(const struct step_plan *plan, struct error *err)
+char *handoff_text(const struct handoff *handoff, struct error *err)
 {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
     if (out)
-        fprintf(out, "%d", STEP_PLAN_FORMAT);
+        fprintf(out, "%d", HANDOFF_FORMAT);
     for (size_t i = 0; out && i < sizeof fields / sizeof fields[0]; i++)
-        write_field(out, &fields[i], plan);
-    for (size_t i = 0; out && i < plan->variables.count; i++) {
-        const struct file_variable *variable = &plan->variables.items[i];
+        write_field(out, &fields[i], handoff);
+    for (size_t i = 0; out && i < handoff->variables.count; i++) {
+        const struct file_variable *variable = &handoff->variables.items[i];
 
         fprintf(out, " env=%d:%s=", variable->line, variable->name);
         write_value(out, variable->value);
     }
     if (!out || fclose(out) != 0) {
-        error_errno(err, CODE_IO, "no memory for the plan of a step");
-    } else if (size <= STEP_PLAN_MOST) {
+        error_errno(err, CODE_IO, "no memory for srun's handoff");
+    } else if (size <= HANDOFF_MOST) {
         return text;
     } else {
         error_set(err, CODE_CONFIG, "the variables of group environment take %zu bytes; %d is the limit", size,
-                  STEP_PLAN_MOST);
+                  HANDOFF_MOST);
     }
     free(text);
     return NULL;
@@ -107,9 +107,9 @@ static void decode_value(char *value)
     *to = '\0';
 }
 
-static void read_field(const struct field *field, const char *value, struct step_plan *plan)
+static void read_field(const struct field *field, const char *value, struct handoff *handoff)
 {
-    char *at = (char *)plan + field->offset;
+    char *at = (char *)handoff + field->offset;
     long number;
 
     if (field->kind == FIELD_TEXT && strlen(value) < field->most)
@@ -121,17 +121,17 @@ static void read_field(const struct field *field, const char *value, struct step
 }
 
 /* "12:NCCL_DEBUG=INFO" */
-static int read_variable(char *text, struct step_plan *plan, struct error *err)
+static int read_variable(char *text, struct handoff *handoff, struct error *err)
 {
     char *name = strchr(text, ':'), *value = name ? strchr(name, '=') : NULL;
 
     if (!value)
         return 0;
     *value++ = '\0';
-    return file_variables_add(&plan->variables, name + 1, value, atoi(text), err);
+    return file_variables_add(&handoff->variables, name + 1, value, atoi(text), err);
 }
 
-static int read_pair(char *pair, struct step_plan *plan, struct error *err)
+static int read_pair(char *pair, struct handoff *handoff, struct error *err)
 {
     char *value = strchr(pair, '=');
 
@@ -140,34 +140,34 @@ static int read_pair(char *pair, struct step_plan *plan, struct error *err)
     *value++ = '\0';
     decode_value(value);
     if (strcmp(pair, "env") == 0)
-        return read_variable(value, plan, err);
+        return read_variable(value, handoff, err);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         if (strcmp(pair, fields[i].key) == 0)
-            read_field(&fields[i], value, plan);
+            read_field(&fields[i], value, handoff);
     return 0;
 }
 
-int step_plan_read(const char *text, struct step_plan *plan, struct error *err)
+int handoff_read(const char *text, struct handoff *handoff, struct error *err)
 {
-    char *copy = strndup(text, STEP_PLAN_MOST), *rest = NULL, *pair = copy ? strtok_r(copy, " ", &rest) : NULL;
+    char *copy = strndup(text, HANDOFF_MOST), *rest = NULL, *pair = copy ? strtok_r(copy, " ", &rest) : NULL;
     long format = 0;
     int rc = -1;
 
-    *plan = (struct step_plan){.step_known = false};
+    *handoff = (struct handoff){.step_known = false};
     if (!copy)
-        error_errno(err, CODE_IO, "no memory for the plan of a step");
-    else if (!pair || !text_to_long(pair, 0, LONG_MAX, &format) || format != STEP_PLAN_FORMAT)
+        error_errno(err, CODE_IO, "no memory for srun's handoff");
+    else if (!pair || !text_to_long(pair, 0, LONG_MAX, &format) || format != HANDOFF_FORMAT)
         error_set(err, CODE_DATA,
-                  "srun's plan of the step has format %.20s, this node reads format %d: " STEP_PLAN_NAME " is ignored",
-                  pair ? pair : "\"\"", STEP_PLAN_FORMAT);
+                  "srun's handoff has format %.20s, this node reads format %d: " HANDOFF_NAME " is ignored",
+                  pair ? pair : "\"\"", HANDOFF_FORMAT);
     else
         rc = 0;
     while (rc == 0 && (pair = strtok_r(NULL, " ", &rest)))
-        rc = read_pair(pair, plan, err);
+        rc = read_pair(pair, handoff, err);
     free(copy);
     if (rc < 0) {
-        step_plan_clear(plan);
-        *plan = (struct step_plan){.step_known = false};
+        handoff_clear(handoff);
+        *handoff = (struct handoff){.step_known = false};
     }
     return rc;
 }

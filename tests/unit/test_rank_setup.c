@@ -1,5 +1,5 @@
 /* What one rank of a replayed machine gets: its CPUs, its GPU, its variables; and when muster keeps its hands off. */
-#include "srun-plugin/spank/rank_plan.h"
+#include "srun-plugin/spank/rank_setup.h"
 #include "srun-plugin/spank/report.h"
 #include "tests/cmocka_test.h"
 #include "tests/unit/fabric_machines.h"
@@ -8,7 +8,7 @@
 static struct node_view view;
 
 static const char *const nothing[] = {NULL};
-static struct step_plan step = {.step_known = true};
+static struct handoff step = {.step_known = true};
 
 /* Rank 8 + local_rank, the second of two such machines with eight ranks each, its CPUs all the step's. */
 static struct rank_request ask_on(const char *machine, unsigned local_rank)
@@ -43,21 +43,21 @@ static struct rank_request ask_on(const char *machine, unsigned local_rank)
     return ask;
 }
 
-static struct rank_plan *make_plan(const struct rank_request *ask)
+static struct rank_setup *make_setup(const struct rank_request *ask)
 {
     struct error err;
-    struct rank_plan *plan = rank_plan_create(ask, &err);
+    struct rank_setup *setup = rank_setup_create(ask, &err);
 
-    if (!plan)
+    if (!setup)
         fail_msg("%s", err.text);
-    return plan;
+    return setup;
 }
 
-static const char *entry(const struct rank_plan *plan, const char *name)
+static const char *entry(const struct rank_setup *setup, const char *name)
 {
-    for (size_t i = 0; i < plan->env.count; i++)
-        if (strcmp(plan->env.variables[i].name, name) == 0)
-            return plan->env.variables[i].value;
+    for (size_t i = 0; i < setup->env.count; i++)
+        if (strcmp(setup->env.variables[i].name, name) == 0)
+            return setup->env.variables[i].value;
     return NULL;
 }
 
@@ -65,32 +65,32 @@ static void a_rank_runs_beside_its_gpu(void **state)
 {
     for (unsigned local = 0; local < 8; local++) {
         struct rank_request ask = ask_on("dgx-a100", local);
-        struct rank_plan *plan = make_plan(&ask);
-        const struct bind_rank *rank = &plan->bind->ranks[plan->bind_index];
+        struct rank_setup *setup = make_setup(&ask);
+        const struct bind_rank *rank = &setup->binding->ranks[setup->bind_index];
         const struct node_gpu *gpu = &view.node->gpus[rank->gpu];
 
-        assert_true(plan->do_bind);
-        assert_null(plan->why_not_bound);
+        assert_true(setup->do_bind);
+        assert_null(setup->why_not_bound);
         assert_int_equal(rank->gpu, local);
         assert_true(cpus_has(&rank->mems, view.node->numas[gpu->numa].os_index));
-        assert_int_equal(atoi(entry(plan, "OMP_NUM_THREADS")), rank->threads);
-        assert_string_equal(entry(plan, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
-        assert_string_equal(plan->isolation, "");
-        assert_string_equal(plan->env.profile, "infiniband");
-        assert_non_null(strstr(entry(plan, "MUSTER_SET"), "NCCL_IB_HCA=")); /* for an srun inside the step */
-        rank_plan_destroy(plan);
+        assert_int_equal(atoi(entry(setup, "OMP_NUM_THREADS")), rank->threads);
+        assert_string_equal(entry(setup, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
+        assert_string_equal(setup->isolation, "");
+        assert_string_equal(setup->env.profile, "infiniband");
+        assert_non_null(strstr(entry(setup, "MUSTER_SET"), "NCCL_IB_HCA=")); /* for an srun inside the step */
+        rank_setup_destroy(setup);
     }
 }
 
 static void expect_unbound(struct rank_request *ask, const char *why)
 {
-    struct rank_plan *plan = make_plan(ask);
+    struct rank_setup *setup = make_setup(ask);
 
-    assert_false(plan->do_bind);
-    assert_non_null(plan->why_not_bound);
-    assert_non_null(strstr(plan->why_not_bound, why));
-    assert_true(cpus_equal(&plan->bind->ranks[plan->bind_index].cpus, &ask->affinity.own));
-    rank_plan_destroy(plan);
+    assert_false(setup->do_bind);
+    assert_non_null(setup->why_not_bound);
+    assert_non_null(strstr(setup->why_not_bound, why));
+    assert_true(cpus_equal(&setup->binding->ranks[setup->bind_index].cpus, &ask->affinity.own));
+    rank_setup_destroy(setup);
 }
 
 static void muster_binds_only_where_it_may(void **state)
@@ -105,27 +105,27 @@ static void muster_binds_only_where_it_may(void **state)
     expect_unbound(&ask, "the user requested");
     step.user_binds = false;
     step.step_known = false;
-    expect_unbound(&ask, "plan of the step did not arrive");
+    expect_unbound(&ask, "handoff did not arrive");
     step.step_known = true;
     ask.task.node_cpus /= 2; /* other jobs' CPUs are among those that the kernel would give */
     expect_unbound(&ask, "no cgroup");
     step.cpus_are_cores = true; /* two hardware threads a core, of which Slurm counts one: the node is the step's */
     ask.affinity.own = ask.affinity.all;
-    struct rank_plan *plan = make_plan(&ask);
-    assert_true(plan->do_bind);
-    rank_plan_destroy(plan);
+    struct rank_setup *setup = make_setup(&ask);
+    assert_true(setup->do_bind);
+    rank_setup_destroy(setup);
     step.cpus_are_cores = false;
 }
 
 static void threads_that_the_user_asked_for_stay(void **state)
 {
     struct rank_request ask = ask_on("dgx-a100", 0);
-    struct rank_plan *plan;
+    struct rank_setup *setup;
 
     ask.task.cpus_per_task = 4;
-    plan = make_plan(&ask);
-    assert_string_equal(entry(plan, "OMP_NUM_THREADS"), "4");
-    rank_plan_destroy(plan);
+    setup = make_setup(&ask);
+    assert_string_equal(entry(setup, "OMP_NUM_THREADS"), "4");
+    rank_setup_destroy(setup);
 }
 
 /* --gpus-per-task: each rank sees one GPU, numbered 0 or by itself, and the neighbours' cores are not its own. */
@@ -133,15 +133,15 @@ static void a_rank_alone_with_its_gpu_is_told(void **state)
 {
     const char *masked[] = {"CUDA_VISIBLE_DEVICES=5", "SLURM_GPUS_ON_NODE=8", "SLURM_GPUS_PER_TASK=1", NULL};
     struct rank_request ask = ask_on("dgx-a100", 5);
-    struct rank_plan *plan;
+    struct rank_setup *setup;
 
     ask.environment_arg = masked;
-    plan = make_plan(&ask);
-    assert_non_null(strstr(plan->isolation, "--gpus-per-task"));
-    assert_int_equal(plan->bind_index, 5);
-    assert_int_equal(plan->bind->ranks[5].gpu, 5);
-    assert_true(plan->bind->ranks[5].threads > 4);
-    rank_plan_destroy(plan);
+    setup = make_setup(&ask);
+    assert_non_null(strstr(setup->isolation, "--gpus-per-task"));
+    assert_int_equal(setup->bind_index, 5);
+    assert_int_equal(setup->binding->ranks[5].gpu, 5);
+    assert_true(setup->binding->ranks[5].threads > 4);
+    rank_setup_destroy(setup);
 }
 
 /* The same with a cgroup that hides the others' files: ranks beside one NUMA node must not be put on the same cores. */
@@ -152,34 +152,34 @@ static void ranks_whose_neighbours_are_hidden_share_no_core(void **state)
 
     for (unsigned local = 0; local < 8; local++) {
         struct rank_request ask = ask_on("dgx-a100", local);
-        struct rank_plan *plan;
+        struct rank_setup *setup;
 
         for (unsigned gpu = 0; gpu < 8; gpu++)
             view.node->gpus[gpu].state = gpu == local ? GPU_USABLE : GPU_HIDDEN;
         ask.environment_arg = hidden;
-        plan = make_plan(&ask);
-        assert_non_null(strstr(plan->isolation, "--gpus-per-task"));
-        assert_int_equal(plan->bind->ranks[plan->bind_index].gpu, local);
-        assert_true(plan->do_bind);
-        assert_false(cpus_intersect(&taken, &plan->bind->ranks[plan->bind_index].cpus));
-        cpus_or(&taken, &plan->bind->ranks[plan->bind_index].cpus);
-        rank_plan_destroy(plan);
+        setup = make_setup(&ask);
+        assert_non_null(strstr(setup->isolation, "--gpus-per-task"));
+        assert_int_equal(setup->binding->ranks[setup->bind_index].gpu, local);
+        assert_true(setup->do_bind);
+        assert_false(cpus_intersect(&taken, &setup->binding->ranks[setup->bind_index].cpus));
+        cpus_or(&taken, &setup->binding->ranks[setup->bind_index].cpus);
+        rank_setup_destroy(setup);
     }
 }
 
 static void without_a_node_there_are_variables_still(void **state)
 {
     struct rank_request ask = ask_on("dgx-a100", 1);
-    struct rank_plan *plan;
+    struct rank_setup *setup;
 
     node_destroy(view.node);
     view.node = NULL;
-    plan = make_plan(&ask);
-    assert_null(plan->bind);
-    assert_null(plan->env.profile);
-    assert_false(plan->do_bind);
-    assert_string_equal(entry(plan, "RANK"), "9");
-    rank_plan_destroy(plan);
+    setup = make_setup(&ask);
+    assert_null(setup->binding);
+    assert_null(setup->env.profile);
+    assert_false(setup->do_bind);
+    assert_string_equal(entry(setup, "RANK"), "9");
+    rank_setup_destroy(setup);
 }
 
 static char printed[64][1024];
@@ -207,26 +207,26 @@ static void the_report_has_every_variable_and_rank(void **state)
 {
     const char *environment[] = {"MASTER_PORT=29500", "NCCL_DEBUG=WARN", NULL};
     struct rank_request ask = ask_on("dgx-a100", 0);
-    struct rank_plan *plan;
+    struct rank_setup *setup;
     FILE *out;
 
     ask.environment_arg = environment;
-    plan = make_plan(&ask);
+    setup = make_setup(&ask);
     assert_non_null(out = tmpfile());
-    report_variables(plan, false, out);
+    report_variables(setup, false, out);
     keep_lines(out);
     assert_string_equal(printed[0], "muster: the environment of rank 8");
-    for (size_t i = 0; i < plan->env.count; i++)
-        assert_int_equal(lines_with(plan->env.variables[i].name) >= 1,
-                         strcmp(plan->env.variables[i].name, "MUSTER_SET") != 0);
+    for (size_t i = 0; i < setup->env.count; i++)
+        assert_int_equal(lines_with(setup->env.variables[i].name) >= 1,
+                         strcmp(setup->env.variables[i].name, "MUSTER_SET") != 0);
     assert_int_equal(lines_with("29500"), 1);
     assert_non_null(out = tmpfile());
-    report_node("n2", "8,9,10,11,12,13,14,15", view.node, plan, false, out);
+    report_node("n2", "8,9,10,11,12,13,14,15", view.node, setup, false, out);
     keep_lines(out);
     assert_int_equal(lines, 1 + 1 + 8); /* not rank 0's node, and nothing amiss: a heading, the table's, the ranks */
     for (size_t i = 1; i < lines; i++)
         assert_memory_equal(printed[i], "  n2: ", 6);
-    rank_plan_destroy(plan);
+    rank_setup_destroy(setup);
 }
 
 static int tear_down(void **state)

@@ -1,10 +1,10 @@
 /*
- * rank_plan.h - all decisions for one rank on its node: its CPUs, the GPU and NICs near them, and its variables. Pure:
+ * rank_setup.h - all decisions for one rank on its node: its CPUs, the GPU and NICs near them, and its variables. Pure:
  * the node, the environment and Slurm's facts are arguments, so that muster-topo can show the same for a saved machine.
  * srun uses env_forget_outer and port_choose too.
  */
-#ifndef MUSTER_SRUN_PLUGIN_RANK_PLAN_H
-#define MUSTER_SRUN_PLUGIN_RANK_PLAN_H
+#ifndef MUSTER_SRUN_PLUGIN_RANK_SETUP_H
+#define MUSTER_SRUN_PLUGIN_RANK_SETUP_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "srun-plugin/node/bind.h"
 #include "srun-plugin/node/route.h"
 #include "srun-plugin/node/visible.h"
-#include "srun-plugin/spank/step_plan.h"
+#include "srun-plugin/spank/handoff.h"
 
 /* ---- variables --------------------------------------------------------------------------------------------------- */
 
@@ -30,9 +30,9 @@
 #define ENV_SHOWN      1024 /* bytes of a user's value that are kept to be shown */
 #define ENV_MAP_WORD   64   /* bytes of MUSTER_RANK_MAP that are recorded: it may be very long */
 
-/* One task, as Slurm and srun's plan describe it. Ranks are Slurm's; MUSTER_RANK_MAP gives a trainer others. */
+/* One task, as Slurm and srun's handoff describe it. Ranks are Slurm's; MUSTER_RANK_MAP gives a trainer others. */
 struct task {
-    const struct step_plan *step; /* of srun; its addresses and job file are below */
+    const struct handoff *step; /* of srun; its addresses and job file are below */
     uint32_t job_id, step_id;
     uint32_t nodes, node;             /* of the step; the index of this node in it */
     uint32_t ranks, rank;             /* of the step */
@@ -44,7 +44,7 @@ struct task {
     bool sees_nvidia;                 /* the GPUs that it sees are NVIDIA's */
     const char *master_address;       /* address of rank 0's node (node_view.master_address); NULL if not known */
     const char *job_file;             /* absolute path of the job file; NULL for none */
-    const char *launcher; /* the name of its socket (common/process/launcher.h); NULL: none */
+    const char *launcher;             /* the name of its socket (common/process/launcher.h); NULL: none */
     const char *stages; /* the directories that slurmd's epilog searches (job_stage_describe); NULL: not known */
 };
 
@@ -67,11 +67,11 @@ bool env_of_user(const char *name, char *value, size_t size, void *reader);
  * Appends muster's own variables to the list. Those of ENV_FROM_USER are for the report only. A variable whose value
  * is not known (MASTER_ADDR without a master_address) is left out. False without memory.
  */
-bool env_plan(const struct task *task, struct env_reader *reader, struct env_list *list);
+bool env_add_own(const struct task *task, struct env_reader *reader, struct env_list *list);
 
 /* Appends MUSTER_SET. It records the variables of the list that are to be set. If srun has set MUSTER_RANK_MAP, which
  * tasks inherit, it records that too. */
-bool env_plan_record(const struct task *task, struct env_reader *reader, struct env_list *list);
+bool env_add_record(const struct task *task, struct env_reader *reader, struct env_list *list);
 
 /* True when `record`, a value of MUSTER_SET, says that muster itself gave the variable this value. */
 bool env_was_set(const char *record, const char *name, const char *value);
@@ -114,27 +114,27 @@ unsigned port_choose(uint32_t job_id, uint32_t step_id, port_probe *is_free, voi
 /* A port_probe that tries to bind: true if nothing listens on the port now. */
 bool port_is_free(unsigned port, void *arg);
 
-/* ---- the plan of a rank ------------------------------------------------------------------------------------------ */
+/* ---- a rank ------------------------------------------------------------------------------------------ */
 
 /*
- * What a node adds to the step plan: its hardware, the fabric profiles, and the routes to other nodes. Read once a node
+ * What a node adds to the handoff: its hardware, the fabric profiles, and the routes to other nodes. Read once a node
  * in slurmstepd, before it forks the tasks, which share it.
  */
 struct node_view {
     struct node *node;          /* NULL if it could not be read */
     struct fabric *fabric;      /* NULL only when out of memory */
     struct route_address route; /* the interface and address for the other nodes of the step; "" for none */
-    /* The address of rank 0's node as seen from this node: step_plan.master_address (Slurm's NodeAddr), or without one
+    /* The address of rank 0's node as seen from this node: handoff.master_address (Slurm's NodeAddr), or without one
      * the name of the step's first node; on rank 0's node itself, one that is not loopback. "" if not known. */
-    char master_address[STEP_PLAN_ADDRESS_SIZE];
+    char master_address[HANDOFF_ADDRESS_SIZE];
 };
 
 /* Everything is borrowed. */
 struct rank_request {
-    struct task task;             /* bound_* and sees_nvidia are filled in by rank_plan_create */
+    struct task task;             /* bound_* and sees_nvidia are filled in by rank_setup_create */
     const struct node_view *view; /* node->allowed and GPU states are this task's own (node_read_own) */
     struct affinity affinity;
-    bool affinity_known;          /* affinity was read */
+    bool affinity_known; /* affinity was read */
     unsigned job_nodes;
     const struct file_variables *conf; /* variables that nccl.conf sets */
     fabric_has_file *files;
@@ -143,9 +143,9 @@ struct rank_request {
     void *environment_arg;
 };
 
-struct rank_plan {
+struct rank_setup {
     struct task task;          /* of the request, with what was found out */
-    struct bind_plan *bind;    /* of all ranks of the node; NULL where the node is not known */
+    struct binding *binding;   /* of all ranks of the node; NULL where the node is not known */
     size_t bind_index;         /* this rank's, in bind->ranks */
     bool do_bind;              /* set its CPUs */
     const char *why_not_bound; /* NULL if muster binds the ranks, or has nothing to bind */
@@ -154,7 +154,7 @@ struct rank_plan {
 };
 
 /* NULL and *err when out of memory. */
-struct rank_plan *rank_plan_create(const struct rank_request *request, struct error *err);
-void rank_plan_destroy(struct rank_plan *plan);
+struct rank_setup *rank_setup_create(const struct rank_request *request, struct error *err);
+void rank_setup_destroy(struct rank_setup *setup);
 
 #endif
