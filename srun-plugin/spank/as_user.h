@@ -1,5 +1,5 @@
 /*
- * as_user.h - root starts a program of muster as the user of a job.
+ * as_user.h - helper of slurmstepd and the epilog: root starts a program of muster as the user of a job.
  *
  * The user may have other processes on the node, in another job or by ssh. Through this program they must gain neither
  * root's privileges nor a process outside of all jobs' cgroups. So nothing of slurmd's goes along, and the program's

@@ -1,6 +1,6 @@
 /*
- * epilog.h - a job whose processes were killed may have left a checkpoint staged in this node's memory: it is drained
- * and committed before the node goes to another job. Called in slurmd's epilog, as root.
+ * epilog.h - context epilog: a job whose processes were killed may have left a checkpoint staged in this node's memory.
+ * It is drained and committed before the node goes to another job. Called in slurmd's epilog, as root (slurmd.c).
  */
 #ifndef MUSTER_SRUN_PLUGIN_EPILOG_H
 #define MUSTER_SRUN_PLUGIN_EPILOG_H

@@ -1,20 +1,20 @@
 /*
- * handoff.h - all that srun decides about a step, for its nodes and ranks. It reaches slurmstepd in the variable
- * SLURM_MUSTER_STEP: a format number and then KEY=VALUE, with a blank before each:
+ * handoff.h - helper of srun and slurmstepd: all that srun decides about a step, for its nodes and ranks. It reaches
+ * slurmstepd in the variable SLURM_MUSTER_STEP: a format number and then KEY=VALUE, with a blank before each:
  *
  *     1 head=10.0.0.1 peer=n2 head_node=0 port=17499 user_binds=1 job_file=/u/gpt.cfg env=12:NCCL_DEBUG=INFO
  *
  * The rank order is not in it: Slurm has it from the host file, or srun hands a map to the nodes (srun_order.c). A map
  * can be as long as a variable may be, so it has one of its own, RANK_MAP_NAME (order/slurmctld.h). Tasks get it as
- * MUSTER_RANK_MAP (spank_step.c), which trainer/comm/comm_mpi.c reads.
+ * MUSTER_RANK_MAP (slurmstepd.c), which trainer/comm/comm_mpi.c reads.
  *
  * srun copies its environment for the tasks, then calls slurm_spank_local_user_init (our srun_step), then adds its
  * environment to the copy. So a variable that is set in this callback reaches the tasks: the handoff and the map. A
- * variable that is unset there stays in the copy; step_task removes it on the node (apply_map in spank_step.c).
+ * variable that is unset there stays in the copy; step_task removes it on the node (apply_map in slurmstepd.c).
  *
  * A key is the name of a field of struct handoff, or the one in the field's comment. In values, control characters,
- * blanks, DEL and "%" are written as %XX. Unknown keys are ignored, so that a newer srun can add some. It has no list of
- * nodes: 8,192 names would not fit into a variable.
+ * blanks, DEL and "%" are written as %XX. Unknown keys are ignored, so that a newer srun can add some. It has no list
+ * of nodes: 8,192 names would not fit into a variable.
  *
  * In a heterogeneous step, slurm_spank_local_user_init can change the environment of one component only. The others get
  * the handoff that srun_check wrote in slurm_spank_init_post_opt, in which `step_known` is false.

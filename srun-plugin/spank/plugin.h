@@ -1,13 +1,25 @@
 /*
- * plugin.h - the state that the SPANK callbacks share, and how data flows between them:
+ * plugin.h - the map of the plugin, and what its files share.
  *
- *     srun    srun_begin, srun_check and srun_step fill one struct handoff (handoff.h), which goes to the nodes
- *     node    step_node reads the handoff and the node, before Slurm forks the tasks, which inherit both
- *     rank    step_task applies them to its task
+ * Slurm loads the plugin into five kinds of process: the contexts. spank_muster.c has the options, the site's arguments
+ * and Slurm's callbacks, in the order of the contexts. A callback only calls a function of its context's file, which
+ * reads from top to bottom in the order of these calls:
  *
- * spank_muster.c has the options and the callbacks; a callback only calls the right function below. spank_srun.c has
- * what happens in srun, sbatch and salloc. srun_order.c orders the ranks, in srun. spank_step.c has what happens in
- * slurmstepd.
+ *     srun.c        srun, sbatch and salloc: fills struct handoff, which goes to the nodes
+ *     slurmd.c      slurmd: saves what jobs may not see, and starts the epilog's work for what jobs have left
+ *     slurmstepd.c  a step on a node: takes the handoff, reads the node, and sets up each rank
+ *     epilog.c      a job has ended: drains what it left on the node
+ *
+ * Their helpers call neither the contexts nor each other, except downwards in this list:
+ *
+ *     srun_order.c      srun: orders the ranks (order/)
+ *     srun_line.h       srun: the options on its command line
+ *     report.h          srun, slurmstepd: --muster-report
+ *     rank_setup.h      slurmstepd: a rank's CPUs, GPU, NICs and variables; srun: the variables of a step around it
+ *     handoff.h         srun, slurmstepd: all that srun decides
+ *     plugin.c          all: lines to the user, and the epilog's timeout
+ *     trust.h           all: which files of its prefix the plugin may use
+ *     as_user.h         slurmstepd, epilog: root starts a program as the job's user
  */
 #ifndef MUSTER_SRUN_PLUGIN_SPANK_PLUGIN_H
 #define MUSTER_SRUN_PLUGIN_SPANK_PLUGIN_H
@@ -20,9 +32,9 @@
 #include "common/job.h"
 #include "srun-plugin/order/order.h"
 #include "srun-plugin/order/slurmctld.h"
+#include "srun-plugin/spank/handoff.h"
 #include "srun-plugin/spank/rank_setup.h"
 #include "srun-plugin/spank/srun_line.h"
-#include "srun-plugin/spank/handoff.h"
 
 /* The options of the user. Slurm passes them on to the nodes. */
 struct request {
@@ -48,9 +60,8 @@ struct site {
  */
 struct job_file {
     char path[PATH_MAX]; /* as given; "" if none was read */
-    bool valid;
-    struct job job;   /* if valid */
-    struct error err; /* if read and not valid */
+    struct job parsed;
+    struct error err; /* if it is wrong */
 };
 
 enum { LAUNCHER_NAME_SIZE = 32 };
@@ -63,6 +74,7 @@ struct plugin {
     struct { /* in srun */
         struct srun_line line;
         struct job_file file;
+        const struct job *job; /* file.parsed; NULL without a file, or if it is wrong */
         struct job chosen; /* a copy of the job with the mesh that parallel.mesh = "auto" chose; its text NULL: none */
         int ranks, per_node; /* for which it was chosen */
         char *switches;      /* text for switch_tree_create; NULL: not read yet, or cannot be read */
@@ -82,8 +94,11 @@ struct plugin {
     } node;
 };
 
+/* ---- plugin.c ---------------------------------------------------------------------------------------------------- */
+
 /* A line to the user: from srun at once, from a node through srun. */
 void plugin_print(const char *line);
+void plugin_warn(const struct error *err);
 
 /* Prints each line of a text, and frees the text. NULL prints nothing. */
 void plugin_print_lines(char *text);
@@ -91,7 +106,10 @@ void plugin_print_lines(char *text);
 /* In srun and slurmd: a line if slurm.conf gives the epilog less time than plugstack.conf. */
 void plugin_warn_of_timeout(int epilog_seconds);
 
-/* ---- spank_srun.c ------------------------------------------------------------------------------------------------ */
+/* In slurmd: the file of slurmd_cache_write that describes the directories of the epilog (machine.h). */
+void plugin_name_stages(const struct site *site, char kind[NAME_MAX]);
+
+/* ---- srun.c ------------------------------------------------------------------------------------------------------ */
 
 /* slurm_spank_init in srun, before it reads its options and its environment: the last moment at which a host file can
  * order the ranks. */
@@ -107,9 +125,6 @@ void srun_step(struct plugin *plugin, spank_t spank);
 /* slurm_spank_exit: srun ends, with handoff.exit_code if that is not 0. */
 void srun_end(const struct plugin *plugin);
 
-/* The job file that srun has read; NULL without one, or if it is wrong. */
-const struct job *plugin_job(const struct plugin *plugin);
-
 /* ---- srun_order.c ------------------------------------------------------------------------------------------------ */
 
 /*
@@ -121,12 +136,12 @@ const struct job *plugin_job(const struct plugin *plugin);
  *
  *  - -N is on the command line. Slurm 23.11.4 and later refuse it with that distribution. (They accept SLURM_NNODES,
  *    which sbatch sets.)
- *  - The user set MASTER_ADDR (`address_by_user`), and rank 0 would move to another node.
+ *  - The user set MASTER_ADDR, and rank 0 would move to another node.
  *  - srun has an option that srun_line.h does not know.
  *  - srun runs outside an allocation of several nodes, or inside a step.
  *  - The number of ranks on each node cannot be predicted (order_counts).
  */
-void srun_order_begin(struct plugin *plugin, bool address_by_user);
+void srun_order_begin(struct plugin *plugin);
 
 /*
  * srun has read the host file: close it, and remove the variables that name it. srun has already copied its environment
@@ -143,26 +158,23 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout);
 /* For --muster-report, after srun_order_step: the nodes by switch, their ranks, and the place of each in the mesh. */
 void srun_order_report(struct plugin *plugin, const struct step_layout *layout);
 
-/* ---- spank_launcher.c -------------------------------------------------------------------------------------------- */
+/* ---- slurmd.c ---------------------------------------------------------------------------------------------------- */
 
-/* slurm_spank_init_post_opt in slurmstepd, as root: starts the node's launcher, if the step has ranks. */
+/* slurm_spank_init in slurmd, when it starts or reads slurm.conf again. */
+void slurmd_start(const struct site *site);
+
+/* slurm_spank_job_epilog, as root, for each job that ends: epilog.h. */
+void slurmd_epilog(const struct site *site, spank_t spank);
+
+/* ---- slurmstepd.c ------------------------------------------------------------------------------------------------ */
+
+/* slurm_spank_init_post_opt, as root: starts the node's launcher, if the step has ranks. */
 void step_launch(struct plugin *plugin, spank_t spank);
-
-/* ---- spank_step.c ------------------------------------------------------------------------------------------------ */
-
-/* Batch scripts, salloc's interactive steps and the external step have no ranks. */
-bool step_has_ranks(spank_t spank);
 
 /* slurm_spank_user_init: once a node, as the user, before the tasks are forked. */
 void step_node(struct plugin *plugin, spank_t spank);
 
 /* slurm_spank_task_init: in each task. */
 void step_task(struct plugin *plugin, spank_t spank);
-
-/*
- * In slurmd: save which directories its epilog searches, for step_node. In slurmstepd the same paths may be other
- * directories (namespace/linux).
- */
-int step_stages_save(const struct site *site, struct error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * rank_setup.h - all decisions for one rank on its node: its CPUs, the GPU and NICs near them, and its variables. Pure:
- * the node, the environment and Slurm's facts are arguments, so that muster-topo can show the same for a saved machine.
- * srun uses env_forget_outer and port_choose too.
+ * rank_setup.h - helper of slurmstepd: all decisions for one rank on its node: its CPUs, the GPU and NICs near them,
+ * and its variables. Pure: the node, the environment and Slurm's facts are arguments, so that muster-topo can show the same
+ * for a saved machine. srun uses env_forget_outer and port_choose too.
  */
 #ifndef MUSTER_SRUN_PLUGIN_RANK_SETUP_H
 #define MUSTER_SRUN_PLUGIN_RANK_SETUP_H

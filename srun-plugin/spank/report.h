@@ -1,7 +1,7 @@
 /*
- * report.h - what --muster-report prints, as tables or as lines of JSON (spank_muster(8) has the keys): srun's part,
- * a node's, and rank 0's. Pure. Lines have less than 1,000 bytes; those of JSON more if a value is full of control
- * characters.
+ * report.h - helper of srun and slurmstepd: what --muster-report prints, as tables or as lines of JSON (spank_muster(8)
+ * has the keys): srun's part, a node's, and rank 0's. Pure. Lines have less than 1,000 bytes; those of JSON more if a
+ * value is full of control characters.
  */
 #ifndef MUSTER_SRUN_PLUGIN_REPORT_H
 #define MUSTER_SRUN_PLUGIN_REPORT_H

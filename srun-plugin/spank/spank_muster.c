@@ -1,19 +1,18 @@
 /*
- * spank_muster.c - the SPANK plugin: its options and Slurm's callbacks.
+ * spank_muster.c - the SPANK plugin: its options, the site's arguments and Slurm's callbacks. plugin.h is the map.
  *
  *   srun      init             reads srun's command line and the job file; orders the ranks by a host file unless the
- *                              user placed them (spank_srun.c)
+ *                              user placed them
  *             init_post_opt    ends srun with 78 if the job file is wrong, before anything is launched; the srun of
  *                              salloc's interactive step is not ended: the job would end with it
  *             local_user_init  asks slurmctld for the layout; without a host file, orders the ranks of muster-train by
- *                              MUSTER_RANK_MAP (srun_order.c); hands the facts over to the nodes (SLURM_MUSTER_STEP);
- *                              prints the report
+ *                              MUSTER_RANK_MAP; hands all that it decided over to the nodes; prints the report
  *             exit             ends with 76 if --muster-preflight found a bad node
- *   slurmstepd  init_post_opt  starts the node's launcher, as the user, outside the step's cgroup (spank_launcher.c)
- *             user_init        reads the node and the fabric profiles, once for all its ranks (spank_step.c)
+ *   slurmstepd  init_post_opt  starts the node's launcher, as the user, outside the step's cgroup
+ *             user_init        reads the node and the fabric profiles, once for all its ranks
  *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
  *   sbatch, salloc             pass the options on; warn of a wrong job file
- *   slurmd    init             saves what steps may not see: the machine (machine.h), the stage directories; warns of a
+ *   slurmd    init             saves what jobs may not see: the machine (machine.h), the stage directories; warns of a
  *                              short epilog timeout; starts a process that drains what ended jobs left
  *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
@@ -30,12 +29,8 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "common/error.h"
 #include "common/text.h"
-#include "srun-plugin/node/machine.h"
-#include "srun-plugin/spank/epilog.h"
 #include "srun-plugin/spank/plugin.h"
-#include "srun-plugin/spank/trust.h"
 
 SPANK_PLUGIN(spank_muster, 1)
 
@@ -50,46 +45,6 @@ enum option_value { OPTION_JOB, OPTION_REPORT, OPTION_PREFLIGHT };
 
 static struct plugin plugin = {
     .site = {.stage = "/dev/shm", .stage_keep = "24h", .epilog_seconds = 60, .fabric = FABRIC_SITE_DIR}};
-
-/* On a node the line also goes to slurmd's log: control characters in a user's variable must not forge lines there. */
-void plugin_print(const char *line)
-{
-    char *printable = strdup(line);
-
-    if (!printable)
-        return;
-    error_tame(printable);
-    slurm_spank_log("%s", printable);
-    free(printable);
-}
-
-void plugin_print_lines(char *text)
-{
-    for (char *rest = text, *line; (line = strsep(&rest, "\n"));)
-        if (line[0])
-            plugin_print(line);
-    free(text);
-}
-
-/*
- * The slurm.conf that srun and slurmd have loaded; a configless node has no such file. Slurm's headers declare only its
- * type. It is weak so that the plugin loads where libslurm does not export it.
- */
-extern slurm_conf_t slurm_conf __attribute__((weak));
-
-void plugin_warn_of_timeout(int epilog_seconds)
-{
-    int timeout = NO_VAL16; /* Slurm's value for none */
-
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
-    if (&slurm_conf)
-        timeout = slurm_conf.epilog_timeout;
-#else
-    if (&slurm_conf)
-        timeout = slurm_conf.prolog_epilog_timeout;
-#endif
-    epilog_timeout_fit(epilog_seconds, timeout < NO_VAL16 ? timeout : EPILOG_NO_TIMEOUT, plugin_print);
-}
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
@@ -201,44 +156,21 @@ static void read_site(int argc, char *argv[])
 
 /* ---- callbacks --------------------------------------------------------------------------------------------------- */
 
-/* The settings of this node's epilog. The caller adds the job. */
-static struct epilog describe_epilog(void)
-{
-    const struct site *site = &plugin.site;
-
-    return (struct epilog){
-        .roots = site->stage,
-        .ckptd = site->ckptd ? site->ckptd : CKPTD_PATH,
-        .trust = site->ckptd ? NULL : trust_program,
-        .keep = strcmp(site->stage_keep, "0") != 0 ? site->stage_keep : NULL,
-        .seconds = epilog_timeout_fit(site->epilog_seconds, epilog_timeout_read(getenv("SLURM_CONF")), NULL)};
-}
-
 int slurm_spank_init(spank_t spank, int argc, char *argv[])
 {
     spank_context_t context = spank_context();
-    struct epilog leftover;
-    struct error err;
 
     if (context == S_CTX_SLURMD || context == S_CTX_REMOTE)
         unsetenv("MUSTER_HWLOC"); /* root loads the installed library only, whatever its environment names */
-    if (context == S_CTX_SLURMD) {
-        /* So that no srun waits while hwloc reads a large machine. */
-        if (machine_cache_write(MACHINE_CACHE_DIR, &err) < 0)
-            slurm_info("muster: each srun --muster reads this machine again: %s", err.text);
-        read_site(argc, argv);
-        plugin_warn_of_timeout(plugin.site.epilog_seconds);
-        if (step_stages_save(&plugin.site, &err) < 0)
-            slurm_info("muster: jobs in containers do not know which stages the epilog finds: %s", err.text);
-        leftover = describe_epilog();
-        if (leftover.keep && leftover.seconds > 0)
-            epilog_start(&leftover, plugin_print);
-    }
-    if (context != S_CTX_LOCAL && context != S_CTX_REMOTE && context != S_CTX_ALLOCATOR)
+    if (context != S_CTX_LOCAL && context != S_CTX_REMOTE && context != S_CTX_ALLOCATOR && context != S_CTX_SLURMD)
         return 0;
+    read_site(argc, argv);
+    if (context == S_CTX_SLURMD) {
+        slurmd_start(&plugin.site);
+        return 0;
+    }
     if (context != S_CTX_REMOTE)
         env_forget_outer();
-    read_site(argc, argv);
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)
             slurm_error("muster: Slurm did not accept the option --%s", options[i].name);
@@ -291,25 +223,9 @@ int slurm_spank_exit(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
-/* The id that tasks of a heterogeneous job have; slurmd uses the component's own. 0 for other jobs. */
-static uint32_t het_job_id(void)
-{
-    const char *id = getenv("SLURM_HET_JOB_ID");
-
-    return id ? (uint32_t)strtoul(id, NULL, 10) : 0;
-}
-
-/* For jobs without --muster too: the directories tell whether there is something to drain. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
-    struct epilog epilog;
-
     read_site(argc, argv);
-    epilog = describe_epilog();
-    epilog.het_job_id = het_job_id();
-    if (spank_get_item(spank, S_JOB_ID, &epilog.job_id) != ESPANK_SUCCESS ||
-        spank_get_item(spank, S_JOB_UID, &epilog.uid) != ESPANK_SUCCESS)
-        return 0;
-    epilog_drain(&epilog, plugin_print);
+    slurmd_epilog(&plugin.site, spank);
     return 0;
 }

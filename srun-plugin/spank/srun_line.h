@@ -1,5 +1,5 @@
 /*
- * srun_line.h - the options on srun's command line, as far as muster needs them.
+ * srun_line.h - helper of srun: the options on srun's command line, as far as muster needs them.
  *
  * The plugin must read them itself: it can set a host file only in slurm_spank_init, which runs before srun parses its
  * options. srun_line.c has a table of srun's options. An option that is not in it makes `known` false, since it may

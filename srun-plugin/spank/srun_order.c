@@ -1,6 +1,6 @@
 /*
- * srun_order.c - orders the ranks in srun (order.h). Before the step exists, a host file can do it; later only a map,
- * which muster-train reads (plugin.h). After an error the rank order is unchanged, which costs speed only.
+ * srun_order.c - helper of srun: orders the ranks (order.h). Before the step exists, a host file can do it; later only
+ * a map, which muster-train reads. After an error the rank order is unchanged, which costs speed only.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,7 +165,7 @@ static bool predict_counts(const struct srun_line *line, char *counts, size_t si
            order_counts(atoi(nodes), tasks, each, getenv("SLURM_TASKS_PER_NODE"), counts, size) == 0;
 }
 
-void srun_order_begin(struct plugin *plugin, bool address_by_user)
+void srun_order_begin(struct plugin *plugin)
 {
     char counts[COUNTS_SIZE], path[64];
     struct error err;
@@ -174,11 +174,11 @@ void srun_order_begin(struct plugin *plugin, bool address_by_user)
     plugin->srun.user_places = user_places(&plugin->srun.line);
     if (plugin->srun.user_places || !predict_counts(&plugin->srun.line, counts, sizeof counts))
         return;
-    plugin->srun.order = make_order(plugin, getenv("SLURM_JOB_NODELIST"), counts, plugin_job(plugin), &err);
-    if (!plugin->srun.order && !plugin_job(plugin)) /* with a job file srun_order_step tries again, and warns */
+    plugin->srun.order = make_order(plugin, getenv("SLURM_JOB_NODELIST"), counts, plugin->srun.job, &err);
+    if (!plugin->srun.order && !plugin->srun.job) /* with a job file srun_order_step tries again, and warns */
         slurm_spank_log("muster: warning: %s; the rank order is unchanged", err.text);
     if (!plugin->srun.order || plugin->srun.order->keeps_slurm_order ||
-        (address_by_user && plugin->srun.order->node_of[0] != 0) || (fd = write_hostfile(plugin->srun.order)) < 0)
+        (getenv("MASTER_ADDR") && plugin->srun.order->node_of[0] != 0) || (fd = write_hostfile(plugin->srun.order)) < 0)
         return;
     plugin->srun.hostfile = fd;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -256,9 +256,9 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout)
     }
     order_destroy(plugin->srun.order);
     plugin->srun.order = NULL;
-    if (!plugin_job(plugin) || plugin->srun.user_places || layout->node_count < 2)
+    if (!plugin->srun.job || plugin->srun.user_places || layout->node_count < 2)
         return;
-    plugin->srun.order = order_of_layout(plugin, layout, plugin_job(plugin), &err);
+    plugin->srun.order = order_of_layout(plugin, layout, plugin->srun.job, &err);
     if (plugin->srun.order && !plugin->srun.order->keeps_slurm_order)
         plugin->handoff.by_map = set_map(plugin->srun.order, layout, &err);
     if (!plugin->srun.order || (!plugin->srun.order->keeps_slurm_order && !plugin->handoff.by_map))
@@ -271,9 +271,9 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout)
 static struct order *find_order(struct plugin *plugin, const struct step_layout *layout)
 {
     struct error ignored;
-    struct order *order = order_of_layout(plugin, layout, plugin_job(plugin), &ignored);
+    struct order *order = order_of_layout(plugin, layout, plugin->srun.job, &ignored);
 
-    if (!order && plugin_job(plugin)) /* its mesh does not fit these ranks, as the trainer will say */
+    if (!order && plugin->srun.job) /* its mesh does not fit these ranks, as the trainer will say */
         order = order_of_layout(plugin, layout, NULL, &ignored);
     if (order)
         order_replace(order, layout->node_of);

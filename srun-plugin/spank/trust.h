@@ -1,5 +1,6 @@
 /*
- * trust.h - decides which files of its installation prefix the plugin may use without a path in plugstack.conf.
+ * trust.h - helper of all contexts: decides which files of its installation prefix the plugin may use without a path in
+ * plugstack.conf.
  *
  * A plugin in its prefix trusts the whole prefix, as the process that loads it does. A plugin that was copied elsewhere
  * may have been built for a user's directory, or for one in /tmp that was removed since. It uses only files that only

@@ -1,7 +1,7 @@
 /*
- * spank_srun.c - what the plugin does in srun, sbatch and salloc (plugin.h). It changes srun's own environment,
- * which the tasks inherit, and sends a few RPCs to slurmctld (order/slurmctld.h): for the switches, the layout, and one
- * or two addresses. Their number does not depend on the number of ranks.
+ * srun.c - context srun, with sbatch and salloc. It fills the handoff, changes srun's own environment, which the tasks
+ * inherit, and sends a few RPCs to slurmctld (order/slurmctld.h): for the switches, the layout, and one or two
+ * addresses. Their number does not depend on the number of ranks.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +11,9 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
-#include "srun-plugin/spank/rank_setup.h"
-#include "srun-plugin/spank/trust.h"
 #include "srun-plugin/preflight/preflight.h"
 #include "srun-plugin/spank/plugin.h"
+#include "srun-plugin/spank/trust.h"
 
 /* ---- the job file ------------------------------------------------------------------------------------------------ */
 
@@ -30,7 +29,7 @@ static int fill_job(struct handoff *handoff, const struct job_file *file, struct
 
     if (!realpath(file->path, handoff->job_file)) /* the tasks' working directory may be another */
         return error_errno(err, CODE_IO, "%s", file->path);
-    if (job_each_variable(&file->job, add_variable, &handoff->variables, err) < 0 ||
+    if (job_each_variable(&file->parsed, add_variable, &handoff->variables, err) < 0 ||
         !(text = handoff_text(handoff, err)))
         return error_prefix(err, "%s", file->path);
     free(text);
@@ -39,8 +38,9 @@ static int fill_job(struct handoff *handoff, const struct job_file *file, struct
 
 /*
  * Reads the job file into the handoff, without muster-train's --set, which the plugin does not see. No other function
- * of the plugin reads the file. srun_begin calls read_job first, if srun_line knows all options of the command line. Later
- * srun_check calls it for the file that srun's own option parser found; if that is the same file, nothing happens.
+ * of the plugin reads the file. srun_begin calls read_job first, if srun_line knows all options of the command line.
+ * Later srun_check calls it for the file that srun's own option parser found; if that is the same file, nothing
+ * happens.
  */
 static void read_job(struct plugin *plugin, const char *path)
 {
@@ -48,19 +48,26 @@ static void read_job(struct plugin *plugin, const char *path)
 
     if (file->path[0] && strcmp(file->path, path) == 0)
         return;
-    if (file->valid)
-        job_destroy(&file->job);
+    if (plugin->srun.job)
+        job_destroy(&file->parsed);
     job_destroy(&plugin->srun.chosen);
     handoff_clear(&plugin->handoff);
-    *file = (struct job_file){.valid = false};
+    plugin->srun.job = NULL;
     snprintf(file->path, sizeof file->path, "%s", path);
-    if (job_load(&file->job, path, NULL, 0, &file->err) < 0)
+    if (job_load(&file->parsed, path, NULL, 0, &file->err) < 0)
         return;
-    file->valid = fill_job(&plugin->handoff, file, &file->err) == 0;
-    if (file->job.parallel.mesh == MESH_AUTO && plugin->site.machine) /* srun_order.c adds the choice, if it can */
+    if (file->parsed.parallel.mesh == MESH_AUTO && plugin->site.machine) /* srun_order.c adds the choice, if it can */
         snprintf(plugin->handoff.mesh, sizeof plugin->handoff.mesh, "%s", plugin->site.machine);
-    if (!file->valid)
-        job_destroy(&file->job);
+    if (fill_job(&plugin->handoff, file, &file->err) == 0)
+        plugin->srun.job = &file->parsed;
+    else
+        job_destroy(&file->parsed);
+}
+
+/* Whether srun has read a job file that is wrong. */
+static bool is_wrong(const struct plugin *plugin)
+{
+    return plugin->srun.file.path[0] && !plugin->srun.job;
 }
 
 static void refuse_job_file(const struct error *err)
@@ -80,7 +87,7 @@ void sbatch_check(struct plugin *plugin)
     if (!plugin->request.file[0])
         return;
     read_job(plugin, plugin->request.file);
-    if (!plugin->srun.file.valid)
+    if (is_wrong(plugin))
         warn_of_job_file(&plugin->srun.file.err);
 }
 
@@ -105,11 +112,6 @@ static const char *choose_job_file(const struct srun_line *line)
     return outer && outer[0] && strcmp(outer, "(null)") != 0 ? outer : getenv("MUSTER_JOB");
 }
 
-const struct job *plugin_job(const struct plugin *plugin)
-{
-    return plugin->srun.file.valid ? &plugin->srun.file.job : NULL;
-}
-
 void srun_begin(struct plugin *plugin)
 {
     struct srun_line *line = &plugin->srun.line;
@@ -124,12 +126,10 @@ void srun_begin(struct plugin *plugin)
     plugin->handoff.user_binds =
         line->binds || getenv("SLURM_CPU_BIND") || getenv("SLURM_HINT") || getenv("SLURM_THREADS_PER_CORE");
     file = line->known ? choose_job_file(line) : NULL;
-    if (file && file[0]) {
+    if (file && file[0])
         read_job(plugin, file);
-        if (!plugin->srun.file.valid)
-            return;
-    }
-    srun_order_begin(plugin, getenv("MASTER_ADDR"));
+    if (!is_wrong(plugin))
+        srun_order_begin(plugin);
 }
 
 /* ---- the options are known --------------------------------------------------------------------------------------- */
@@ -170,7 +170,6 @@ static void hand_over(const struct handoff *handoff)
 
 void srun_check(struct plugin *plugin)
 {
-    struct job_file *file = &plugin->srun.file;
     const char *outer = getenv("MUSTER_JOB");
 
     hide_outer_cpus(plugin);
@@ -186,9 +185,9 @@ void srun_check(struct plugin *plugin)
      * know, --interactive may be an argument of the program.) srun_step is the worse place: if srun ends there, the
      * CPUs of the step are held until the job ends.
      */
-    if (file->path[0] && !file->valid && !(plugin->srun.line.interactive && getenv("SLURM_JOB_ID")))
-        refuse_job_file(&file->err);
-    if (file->valid)
+    if (is_wrong(plugin) && !(plugin->srun.line.interactive && getenv("SLURM_JOB_ID")))
+        refuse_job_file(&plugin->srun.file.err);
+    if (plugin->srun.job)
         setenv("MUSTER_JOB", plugin->handoff.job_file, 1);
     hand_over(&plugin->handoff); /* all that the other components of a heterogeneous step get */
 }
@@ -228,7 +227,7 @@ static unsigned check_nodes(const struct plugin *plugin, const struct step_layou
     const struct preflight preflight = {
         .program = program ? program : PREFLIGHT_PATH,
         .layout = layout,
-        .job = plugin_job(plugin),
+        .job = plugin->srun.job,
         .exclude = plugin->request.exclude,
         .own_job = plugin->srun.own_job,
         .log = plugin_print,
@@ -265,7 +264,6 @@ static void fill_step(struct plugin *plugin, uint32_t job_id, uint32_t step_id)
 
 void srun_step(struct plugin *plugin, spank_t spank)
 {
-    const struct job_file *file = &plugin->srun.file;
     uint32_t job_id, step_id;
     bool known = spank_get_item(spank, S_JOB_ID, &job_id) == ESPANK_SUCCESS &&
                  spank_get_item(spank, S_JOB_STEPID, &step_id) == ESPANK_SUCCESS;
@@ -273,10 +271,10 @@ void srun_step(struct plugin *plugin, spank_t spank)
 
     srun_order_close(plugin);
     restore_outer_cpus(plugin);
-    if (file->path[0] && !file->valid && has_ranks)
-        refuse_job_file(&file->err);
-    if (file->path[0] && !file->valid)
-        warn_of_job_file(&file->err);
+    if (is_wrong(plugin) && has_ranks)
+        refuse_job_file(&plugin->srun.file.err);
+    if (is_wrong(plugin))
+        warn_of_job_file(&plugin->srun.file.err);
     if (!has_ranks)
         return;
     plugin->handoff.step_known = true;

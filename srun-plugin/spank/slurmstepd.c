@@ -1,13 +1,19 @@
 /*
- * spank_step.c - what the plugin does in slurmstepd (plugin.h). Once a node, before the tasks are forked, it reads the
- * node, what srun has handed over, and nccl.conf; each task then plans for its own rank (rank_setup.h) and applies that
- * to itself. All of it as the user.
+ * slurmstepd.c - context slurmstepd: a step on a node. As root, step_launch starts the node's launcher. As the user,
+ * step_node reads the node, the handoff and the fabric profiles, before the tasks are forked; step_task sets up each
+ * rank (rank_setup.h), and applies that to itself.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
@@ -16,11 +22,13 @@
 #include "common/text.h"
 #include "srun-plugin/node/machine.h"
 #include "srun-plugin/order/slurmctld.h"
+#include "srun-plugin/spank/as_user.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/report.h"
 #include "srun-plugin/spank/trust.h"
 
 #define ADDRESSES  8            /* of rank 0's node */
+#define WAITING    256          /* requests to the launcher: each rank of a node may have one or two */
 #define VALUE_MOST (128 * 1024) /* bytes: Linux starts no program with a longer variable */
 
 /* ---- Slurm's items and variables --------------------------------------------------------------------------------- */
@@ -64,20 +72,104 @@ static unsigned job_nodes(spank_t spank, unsigned step_nodes)
     return env_of_task("SLURM_HET_SIZE", text, sizeof text, spank) ? nodes + 1 : nodes;
 }
 
-bool step_has_ranks(spank_t spank)
+/* Batch scripts, salloc's interactive steps and the external step have none. */
+static bool has_ranks(spank_t spank)
 {
     return get_item(spank, S_JOB_STEPID) < SLURM_MAX_NORMAL_STEP_ID;
 }
 
-/* ---- once a node ------------------------------------------------------------------------------------------------- */
+/* ---- the launcher ------------------------------------------------------------------------------------------------ */
 
-static void print_warning(const struct error *err)
+/*
+ * The node's launcher (common/process/launcher.h), as the job's user, before the tasks. A process that slurmstepd forks
+ * before it makes the step's cgroup stays in the cgroup of the job. When the step ends, Slurm does not wait for that
+ * process, and so drains no node if it hangs in a file system. Slurm does not end it either: the launcher ends with
+ * slurmstepd, and the programs that it has started end by themselves (muster-ckptd(8)).
+ */
+/* Slurm's variables in it show an administrator whose process it is. */
+static char **make_environment(uint32_t job)
 {
-    char line[sizeof err->text + 64];
+    static char text[4][PATH_MAX], *environment[5];
+    const char *conf = getenv("SLURM_CONF"), *node = getenv("SLURMD_NODENAME");
 
-    snprintf(line, sizeof line, "muster: warning: %s", err->text);
-    plugin_print(line);
+    snprintf(text[0], sizeof text[0], "PATH=/usr/bin:/bin");
+    snprintf(text[1], sizeof text[1], "SLURM_JOB_ID=%" PRIu32, job);
+    snprintf(text[2], sizeof text[2], "SLURM_CONF=%s", conf ? conf : "");
+    snprintf(text[3], sizeof text[3], "SLURMD_NODENAME=%s", node ? node : "");
+    for (int i = 0; i < 4; i++)
+        environment[i] = text[i];
+    return environment;
 }
+
+/* The kernel chooses the socket's name: nobody can have taken it before. -1 and errno. */
+static int create_listener(char name[LAUNCHER_NAME_SIZE])
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const size_t head = offsetof(struct sockaddr_un, sun_path) + 1;
+    socklen_t unnamed = sizeof(sa_family_t), size = sizeof address;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&address, unnamed) == 0 && listen(fd, WAITING) == 0 &&
+        getsockname(fd, (struct sockaddr *)&address, &size) == 0 && size > head && size - head < LAUNCHER_NAME_SIZE) {
+        memcpy(name, address.sun_path + 1, size - head);
+        name[size - head] = '\0';
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* The launcher is a child of a child, so that slurmstepd need not wait for it. */
+static int start_launcher(const struct user_ids *user, uint32_t job, char *program, int listener)
+{
+    char serve[] = "--serve", *argv[] = {program, serve, NULL};
+    char **environment = make_environment(job);
+    int life[2];
+    pid_t child;
+
+    if (pipe2(life, O_CLOEXEC) < 0)
+        return -1;
+    child = fork();
+    if (child == 0) {
+        if (setsid() < 0 || fork() != 0)
+            _exit(0);
+        as_user_run(user, (const int[]){listener, life[0], -1}, argv, environment);
+    }
+    close(life[0]); /* this process keeps the other end until it ends */
+    return child > 0 && waitpid(child, NULL, 0) == child ? 0 : -1;
+}
+
+void step_launch(struct plugin *plugin, spank_t spank)
+{
+    const struct site *site = &plugin->site;
+    char program[PATH_MAX];
+    struct user_ids user = {0};
+    gid_t *groups = NULL;
+    struct error err;
+    int listener;
+
+    if (!has_ranks(spank) || spank_get_item(spank, S_JOB_UID, &user.uid) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_GID, &user.gid) != ESPANK_SUCCESS)
+        return;
+    if (spank_get_item(spank, S_JOB_SUPPLEMENTARY_GIDS, &groups, &user.group_count) != ESPANK_SUCCESS)
+        user.group_count = 0;
+    user.groups = groups;
+    snprintf(program, sizeof program, "%s", site->ckptd ? site->ckptd : CKPTD_PATH);
+    if (!site->ckptd && trust_program(program, &err) < 0) {
+        slurm_info("muster: no launcher: %s", err.text);
+        return;
+    }
+    listener = create_listener(plugin->node.launcher);
+    if (listener < 0 || start_launcher(&user, get_item(spank, S_JOB_ID), program, listener) < 0) {
+        slurm_info("muster: no launcher: %s", strerror(errno));
+        plugin->node.launcher[0] = '\0';
+    }
+    if (listener >= 0)
+        close(listener);
+}
+
+/* ---- once a node ------------------------------------------------------------------------------------------------- */
 
 /* What is wrong on one node is wrong on all. */
 static void warn_once(const struct error *err, void *arg)
@@ -85,7 +177,7 @@ static void warn_once(const struct error *err, void *arg)
     const struct plugin *plugin = arg;
 
     if (plugin->node.first)
-        print_warning(err);
+        plugin_warn(err);
 }
 
 static void read_handoff(struct plugin *plugin, spank_t spank)
@@ -220,34 +312,16 @@ static void read_node(struct plugin *plugin, unsigned nodes)
         add_profiles(plugin, nodes);
 }
 
-/* The name of the cache file has the directories in it: several slurmd on one host may have different ones. */
-static void name_stages(const char *dirs, char kind[NAME_MAX])
-{
-    snprintf(kind, NAME_MAX, "stage%s", dirs);
-    for (char *slash = kind; (slash = strchr(slash, '/'));)
-        *slash = '_';
-}
-
-int step_stages_save(const struct site *site, struct error *err)
-{
-    char kind[NAME_MAX], text[ENV_VALUE_SIZE];
-
-    name_stages(site->stage, kind);
-    if (!job_stage_describe(site->stage, text, sizeof text))
-        return error_set(err, CODE_USAGE, "stage=%s is too long", site->stage);
-    return slurmd_cache_write(MACHINE_CACHE_DIR, kind, text, err);
-}
-
 void step_node(struct plugin *plugin, spank_t spank)
 {
     char kind[NAME_MAX];
     uint32_t node = get_item(spank, S_JOB_NODEID);
     bool has_rank0;
 
-    if (!step_has_ranks(spank))
+    if (!has_ranks(spank))
         return;
     plugin->node.first = node == 0;
-    name_stages(plugin->site.stage, kind);
+    plugin_name_stages(&plugin->site, kind);
     plugin->node.stages = slurmd_cache_read(MACHINE_CACHE_DIR, kind);
     read_handoff(plugin, spank);
     fall_back_to_first_node(plugin, spank);
@@ -290,7 +364,7 @@ static void read_nccl_conf(struct plugin *plugin, spank_t spank)
     if (fabric_conf_read(&plugin->node.conf, env_of_task("NCCL_CONF_FILE", file, sizeof file, spank) ? file : NULL,
                          env_of_task("HOME", home, sizeof home, spank) ? home : NULL, &err) < 0 &&
         get_item(spank, S_TASK_GLOBAL_ID) == 0)
-        print_warning(&err);
+        plugin_warn(&err);
 }
 
 static bool is_same_file(const char *file, const char *absolute)
@@ -317,7 +391,7 @@ static char *task_job_file(struct plugin *plugin, spank_t spank)
                   "--muster=%.300s",
                   file, checked, file);
         if (get_item(spank, S_TASK_GLOBAL_ID) == 0)
-            print_warning(&err);
+            plugin_warn(&err);
         handoff_clear(&plugin->handoff);
     }
     return file;
@@ -397,7 +471,7 @@ void step_task(struct plugin *plugin, spank_t spank)
     struct error err;
 
     spank_unsetenv(spank, HANDOFF_NAME); /* step_node has read it; an srun inside this step writes its own */
-    if (!step_has_ranks(spank))
+    if (!has_ranks(spank))
         return;
     if (plugin->handoff.exit_code)
         _exit((int)plugin->handoff.exit_code);
