@@ -302,7 +302,11 @@ static bool name_file(const char *kind, char *name, size_t size)
     static char *boot; /* read once a process */
 
     boot = boot ? boot : text_read_file("/proc/sys/kernel/random/boot_id", 64, NULL, NULL);
-    return boot && snprintf(name, size, "%s-%.*s", kind, (int)strcspn(boot, "\n"), boot) < (int)size;
+    if (!boot || snprintf(name, size, "%s-%.*s", kind, (int)strcspn(boot, "\n"), boot) >= (int)size)
+        return false;
+    for (char *slash = name; (slash = strchr(slash, '/'));)
+        *slash = '_';
+    return true;
 }
 
 /* A descriptor of dir, if others cannot write there; -1 and errno. */
@@ -345,7 +349,7 @@ int slurmd_cache_write(const char *dir, const char *kind, const char *text, stru
     int fd = -1, status;
 
     if (!name_file(kind, name, sizeof name))
-        return error_set(err, CODE_IO, "%s: the kernel has no boot_id to name a file by", dir);
+        return error_set(err, CODE_IO, "%s: the kernel has no boot_id to name a file by, or a path is too long", dir);
     if ((mkdir(dir, 0755) < 0 && errno != EEXIST) || (fd = open_dir(dir)) < 0)
         return error_errno(err, CODE_IO, "%s cannot be used", dir);
     status = replace_file(fd, name, text, strlen(text));

@@ -50,7 +50,10 @@ int machine_save(const char *xml, const char *path, struct error *err);
  */
 int machine_cache_write(const char *dir, struct error *err);
 
-/* The same for a text of another kind, dir/KIND-BOOT_ID: what slurmd sees, and steps may not. */
+/*
+ * The same for a text of another kind, dir/KIND-BOOT_ID: what slurmd knows, and steps or epilogs do not. Paths in `kind`
+ * keep several slurmd of one host apart; "/" becomes "_".
+ */
 int slurmd_cache_write(const char *dir, const char *kind, const char *text, struct error *err);
 
 /*

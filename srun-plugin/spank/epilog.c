@@ -1,4 +1,4 @@
-/* epilog.c - root starts a muster-ckptd, as the job's user (as_user.h), for each stage that a job left. */
+/* epilog.c - context epilog: root starts a muster-ckptd, as the job's user (as_user.h), for each stage that a job left. */
 #include "srun-plugin/spank/epilog.h"
 
 #include <dirent.h>
@@ -31,6 +31,7 @@ enum {
     LINES_MOST = 50,
     OUTPUT_MOST = 32 * 1024, /* bytes that are kept of what a muster-ckptd prints */
     FILES_MOST = 65536,
+    SLURM_SECONDS = 3, /* of Slurm's timeout, for slurmstepd to start and end, and for other plugins */
 };
 
 /* Results of run_program, besides exit statuses. */
@@ -410,4 +411,23 @@ int epilog_start(const struct epilog *epilog, void (*log)(const char *line))
             close(fd);
     epilog_drain(epilog, log);
     _exit(0);
+}
+
+/* ---- its timeout ------------------------------------------------------------------------------------------------- */
+
+int epilog_timeout_fit(int seconds, int timeout, void (*warn)(const char *line))
+{
+    int granted = timeout < SLURM_SECONDS ? 0 : timeout - SLURM_SECONDS;
+    char line[512];
+
+    if (timeout == EPILOG_NO_TIMEOUT || seconds <= granted)
+        return seconds;
+    snprintf(line, sizeof line,
+             "muster: warning: slurm.conf's PrologEpilogTimeout (EpilogTimeout) of %d s is too short for "
+             "epilog_seconds=%d in plugstack.conf: the epilog drains checkpoints for %d s only; make the timeout %d s "
+             "or longer",
+             timeout, seconds, granted, seconds + SLURM_SECONDS);
+    if (warn)
+        warn(line);
+    return granted;
 }

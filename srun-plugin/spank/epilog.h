@@ -39,14 +39,8 @@ int epilog_start(const struct epilog *epilog, void (*log)(const char *line));
 enum { EPILOG_NO_TIMEOUT = -1 };
 
 /*
- * EpilogTimeout (Slurm 25.05 and later), or else PrologEpilogTimeout, in the file `slurm_conf` and the files that it
- * includes. EPILOG_NO_TIMEOUT where neither is set, as by default, or the file cannot be read. NULL is no file.
- */
-int epilog_timeout_read(const char *slurm_conf);
-
-/*
- * How many of `seconds` an epilog may take under that timeout. If that is fewer, `warn` (may be NULL) gets a line with
- * what to change.
+ * slurmd kills an epilog that runs past the timeout in slurm.conf, and drains the node. How many of `seconds` an epilog
+ * may take to end before. If that is fewer, `warn` (may be NULL) gets a line with what to change.
  */
 int epilog_timeout_fit(int seconds, int timeout, void (*warn)(const char *line));
 

@@ -38,12 +38,12 @@ void plugin_print_lines(char *text)
 }
 
 /*
- * The slurm.conf that srun and slurmd have loaded; a configless node has no such file. Slurm's headers declare only its
+ * The slurm.conf that this process has in memory; a configless node has no such file. Slurm's headers declare only its
  * type. It is weak so that the plugin loads where libslurm does not export it.
  */
 extern slurm_conf_t slurm_conf __attribute__((weak));
 
-void plugin_warn_of_timeout(int epilog_seconds)
+int plugin_timeout(void)
 {
     int timeout = NO_VAL16; /* Slurm's value for none */
 
@@ -54,13 +54,5 @@ void plugin_warn_of_timeout(int epilog_seconds)
     if (&slurm_conf)
         timeout = slurm_conf.prolog_epilog_timeout;
 #endif
-    epilog_timeout_fit(epilog_seconds, timeout < NO_VAL16 ? timeout : EPILOG_NO_TIMEOUT, plugin_print);
-}
-
-/* The name of the file has the directories in it: several slurmd on one host may have different ones. */
-void plugin_name_stages(const struct site *site, char kind[NAME_MAX])
-{
-    snprintf(kind, NAME_MAX, "stage%s", site->stage);
-    for (char *slash = kind; (slash = strchr(slash, '/'));)
-        *slash = '_';
+    return timeout < NO_VAL16 ? timeout : EPILOG_NO_TIMEOUT;
 }

@@ -66,6 +66,8 @@ struct job_file {
 
 enum { LAUNCHER_NAME_SIZE = 32 };
 
+#define SLURMD_STAGES "stage%s" /* for site.stage: what slurmd_cache_read has about these directories */
+
 /* What one callback leaves for the next one in the same process. */
 struct plugin {
     struct request request;
@@ -103,11 +105,11 @@ void plugin_warn(const struct error *err);
 /* Prints each line of a text, and frees the text. NULL prints nothing. */
 void plugin_print_lines(char *text);
 
-/* In srun and slurmd: a line if slurm.conf gives the epilog less time than plugstack.conf. */
-void plugin_warn_of_timeout(int epilog_seconds);
-
-/* In slurmd: the file of slurmd_cache_write that describes the directories of the epilog (machine.h). */
-void plugin_name_stages(const struct site *site, char kind[NAME_MAX]);
+/*
+ * EpilogTimeout (Slurm 25.05 and later), or else PrologEpilogTimeout, as srun and slurmd have it in memory.
+ * EPILOG_NO_TIMEOUT if neither is set, as by default, or this process does not know (slurmd.c).
+ */
+int plugin_timeout(void);
 
 /* ---- srun.c ------------------------------------------------------------------------------------------------------ */
 

@@ -80,12 +80,6 @@ static bool has_ranks(spank_t spank)
 
 /* ---- the launcher ------------------------------------------------------------------------------------------------ */
 
-/*
- * The node's launcher (common/process/launcher.h), as the job's user, before the tasks. A process that slurmstepd forks
- * before it makes the step's cgroup stays in the cgroup of the job. When the step ends, Slurm does not wait for that
- * process, and so drains no node if it hangs in a file system. Slurm does not end it either: the launcher ends with
- * slurmstepd, and the programs that it has started end by themselves (muster-ckptd(8)).
- */
 /* Slurm's variables in it show an administrator whose process it is. */
 static char **make_environment(uint32_t job)
 {
@@ -140,6 +134,12 @@ static int start_launcher(const struct user_ids *user, uint32_t job, char *progr
     return child > 0 && waitpid(child, NULL, 0) == child ? 0 : -1;
 }
 
+/*
+ * The node's launcher (common/process/launcher.h), as the job's user, before the tasks. A process that slurmstepd forks
+ * before it makes the step's cgroup stays in the cgroup of the job. When the step ends, Slurm does not wait for that
+ * process, and so drains no node if it hangs in a file system. Slurm does not end it either: the launcher ends with
+ * slurmstepd, and the programs that it has started end by themselves (muster-ckptd(8)).
+ */
 void step_launch(struct plugin *plugin, spank_t spank)
 {
     const struct site *site = &plugin->site;
@@ -321,7 +321,7 @@ void step_node(struct plugin *plugin, spank_t spank)
     if (!has_ranks(spank))
         return;
     plugin->node.first = node == 0;
-    plugin_name_stages(&plugin->site, kind);
+    snprintf(kind, sizeof kind, SLURMD_STAGES, plugin->site.stage);
     plugin->node.stages = slurmd_cache_read(MACHINE_CACHE_DIR, kind);
     read_handoff(plugin, spank);
     fall_back_to_first_node(plugin, spank);

@@ -12,6 +12,7 @@
 #include <slurm/spank.h>
 
 #include "srun-plugin/preflight/preflight.h"
+#include "srun-plugin/spank/epilog.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/trust.h"
 
@@ -255,7 +256,7 @@ static void fill_step(struct plugin *plugin, uint32_t job_id, uint32_t step_id)
     srun_order_step(plugin, layout);
     if (plugin->request.report) {
         srun_order_report(plugin, layout);
-        plugin_warn_of_timeout(plugin->site.epilog_seconds);
+        epilog_timeout_fit(plugin->site.epilog_seconds, plugin_timeout(), plugin_print);
     }
     if (plugin->request.preflight)
         handoff->exit_code = check_nodes(plugin, layout);

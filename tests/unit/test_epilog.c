@@ -377,38 +377,6 @@ static void it_ends_before_slurmd_kills_it(void **state)
     assert_non_null(strstr(warning, " for 59 s only; make the timeout 63 s or longer"));
 }
 
-static void the_timeout_is_that_of_slurm_conf(void **state)
-{
-    static const struct {
-        const char *text;
-        int timeout;
-    } cases[] = {
-        {"ClusterName=a\nPrologEpilogTimeout=30\n", 30},
-        {"KillWait=2  epilogtimeout = \"40\" # EpilogTimeout=1\n", 40},
-        {"PrologEpilogTimeout=90\nEpilogTimeout=50\nPrologTimeout=5", 50},
-        {"EpilogTimeout=90 PrologEpilogTimeout=50\n", 90}, /* as Slurm 25.11 and 26.05 */
-        {"Include more\n", 70},
-        {" include\t/no/such/file\nInclude slurm.conf\nEpilogTimeout=8", 8},
-        {"PrologEpilogTimeout=65534\n", EPILOG_NO_TIMEOUT},
-        {"PrologEpilogTimeout=INFINITE\n", EPILOG_NO_TIMEOUT},
-        {"#PrologEpilogTimeout=30\nMyEpilogTimeout=3 EpilogTimeouts=4 PrologTimeout=5\n", EPILOG_NO_TIMEOUT},
-        {"", EPILOG_NO_TIMEOUT},
-    };
-    char path[128], more[128];
-
-    snprintf(path, sizeof path, "%s/slurm.conf", base);
-    snprintf(more, sizeof more, "%s/more", base);
-    write_text(more, "EpilogTimeout=70\n");
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        write_text(path, cases[i].text);
-        assert_int_equal(epilog_timeout_read(path), cases[i].timeout);
-    }
-    unlink(more);
-    unlink(path);
-    assert_int_equal(epilog_timeout_read(path), EPILOG_NO_TIMEOUT);
-    assert_int_equal(epilog_timeout_read(NULL), EPILOG_NO_TIMEOUT);
-}
-
 /* The id of the process that runs the script, which writes it down; 0 after 10 s. */
 static pid_t process_of_script(void)
 {
@@ -599,7 +567,6 @@ int main(void)
         cmocka_unit_test_teardown(its_seconds_are_less_than_the_epilogs, empty),
         cmocka_unit_test_teardown(what_hangs_is_killed_in_time, empty),
         cmocka_unit_test(it_ends_before_slurmd_kills_it),
-        cmocka_unit_test(the_timeout_is_that_of_slurm_conf),
         cmocka_unit_test_teardown(the_user_cannot_take_the_process_over, empty),
         cmocka_unit_test_teardown(what_cannot_be_killed_is_left_behind, empty),
         cmocka_unit_test_teardown(what_hangs_in_the_kernel_is_left_behind, empty),
