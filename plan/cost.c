@@ -345,7 +345,7 @@ static void cost_stage(const struct cost_model *m, const struct rank_config *con
 /* ---- the schedule ------------------------------------------------------------------------------------------------ */
 
 /* The walk of all stages' entries: when each entry of a (micro-batch, part) has ended; 0: not yet. */
-struct walk {
+struct schedule_walk {
     int stages, chunks, micro_batches;
     struct stage_cost *stage;
     double message;
@@ -353,13 +353,13 @@ struct walk {
     double *end;                    /* [forward, backward][micro_batches][stages * chunks] */
 };
 
-static double *end_of(const struct walk *w, enum schedule_kind kind, int micro_batch, int part)
+static double *end_of(const struct schedule_walk *w, enum schedule_kind kind, int micro_batch, int part)
 {
     return &w->end[((int)kind * w->micro_batches + micro_batch) * w->stages * w->chunks + part];
 }
 
 /* When the input of an entry has arrived; < 0: not known yet. */
-static double input_time(const struct walk *w, const struct schedule_entry *e, int stage)
+static double input_time(const struct schedule_walk *w, const struct schedule_entry *e, int stage)
 {
     int parts = w->stages * w->chunks, part = e->chunk * w->stages + stage;
     int from = e->kind == SCHEDULE_FORWARD ? part - 1 : part + 1;
@@ -374,7 +374,7 @@ static double input_time(const struct walk *w, const struct schedule_entry *e, i
 }
 
 /* Returns when the last stage has ended; entries of one stage run in order. */
-static double walk_schedule(struct walk *w)
+static double walk_schedule(struct schedule_walk *w)
 {
     size_t count = (size_t)w->micro_batches * (size_t)w->chunks * 2, left = count * (size_t)w->stages;
     double last = 0;
@@ -404,7 +404,7 @@ static int pipeline_seconds(const struct cost_model *m, struct stage_cost *stage
                             double *seconds, struct error *err)
 {
     int few = m->mesh.pp * SCHEDULE_GROUPS, chunks = m->job->parallel.chunks;
-    struct walk w = {.stages = m->mesh.pp, .chunks = chunks, .stage = stage, .message = message_seconds(m)};
+    struct schedule_walk w = {.stages = m->mesh.pp, .chunks = chunks, .stage = stage, .message = message_seconds(m)};
     size_t count;
 
     if (m->mesh.pp == 1) {

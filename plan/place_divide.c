@@ -15,7 +15,7 @@
  * A way to walk over the grid. Panels of `width` columns (or, transposed, rows), each from top to bottom line by line;
  * if `serpentine`, every other line and panel is walked backwards, so that the walk never leaps.
  */
-struct walk {
+struct grid_walk {
     int width;
     bool transposed, serpentine;
 };
@@ -33,7 +33,7 @@ struct division {
 
 /* ---- walks ---- */
 
-static void walk_grid(const struct grid *grid, const struct walk *walk, int *cells)
+static void walk_grid(const struct grid *grid, const struct grid_walk *walk, int *cells)
 {
     int across = walk->transposed ? grid->pp : grid->dp, along = walk->transposed ? grid->dp : grid->pp;
     int count = 0;
@@ -71,7 +71,7 @@ static int choose_widths(int across, int *widths)
 }
 
 /* The cells of a line if the walk has one panel, else the cells of a panel. */
-static int walk_unit(const struct grid *grid, const struct walk *walk)
+static int walk_unit(const struct grid *grid, const struct grid_walk *walk)
 {
     int across = walk->transposed ? grid->pp : grid->dp;
 
@@ -197,7 +197,7 @@ static void divide_switch(struct division *division, int at, const int *cells, i
     }
 }
 
-static void divide_along(struct division *division, int depth, const struct walk *walk)
+static void divide_along(struct division *division, int depth, const struct grid_walk *walk)
 {
     const struct grid *grid = division->grid;
     const struct vertex *vertices = division->tree->vertices;
@@ -237,7 +237,7 @@ static void divide_depth(struct division *division, int depth, bool columns_firs
     for (int cell = 0; cell < grid->cells; cell++)
         division->best[cell] = division->at[cell];
     for (int family = 0; family < 2; family++) {
-        struct walk walk = {.transposed = (family == 1) != columns_first};
+        struct grid_walk walk = {.transposed = (family == 1) != columns_first};
         int widths[WIDTHS], count = choose_widths(walk.transposed ? grid->pp : grid->dp, widths);
 
         for (int i = 0; i < count; i++)

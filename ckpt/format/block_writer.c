@@ -15,7 +15,7 @@
 
 #define THREADS 2
 
-struct writing {
+struct writer_thread {
     struct block_writer *writer;
     pthread_t thread;
     bool started;
@@ -37,7 +37,8 @@ struct block_writer {
     uint64_t block;
     uint32_t *crcs; /* of blocks handed over */
 
-    struct writing threads[THREADS]; /* thread b % THREADS writes block b; a disk is faster with several in flight */
+    struct writer_thread
+        threads[THREADS]; /* thread b % THREADS writes block b; a disk is faster with several in flight */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Under the lock: */
@@ -75,7 +76,7 @@ static int write_at(int fd, const unsigned char *data, size_t bytes, uint64_t of
 
 static void *write_blocks(void *arg)
 {
-    struct writing *own = arg;
+    struct writer_thread *own = arg;
     struct block_writer *writer = own->writer;
 
     pthread_mutex_lock(&writer->lock);
@@ -171,7 +172,7 @@ fail:
 }
 
 /* Wait until the thread has nothing left to write. Returns 0 or the errno of a write that failed. Holds the lock. */
-static int wait_idle(struct block_writer *writer, const struct writing *thread)
+static int wait_idle(struct block_writer *writer, const struct writer_thread *thread)
 {
     while (thread->pending)
         pthread_cond_wait(&writer->changed, &writer->lock);
@@ -182,7 +183,7 @@ static int wait_idle(struct block_writer *writer, const struct writing *thread)
 static int hand_over(struct block_writer *writer, const unsigned char *data, size_t bytes, uint32_t crc,
                      struct error *err)
 {
-    struct writing *thread = &writer->threads[writer->block % THREADS];
+    struct writer_thread *thread = &writer->threads[writer->block % THREADS];
     int failure;
 
     pthread_mutex_lock(&writer->lock);

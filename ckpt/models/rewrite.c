@@ -14,7 +14,7 @@
 
 #define SHARDS_AT_ONCE 2 /* so that one is read while the other is written */
 
-struct writing {
+struct rewrite_run {
     const struct rewrite *rewrite;
     struct units *units; /* the whole model */
     char attempt[CKPT_ATTEMPT_SIZE];
@@ -23,7 +23,7 @@ struct writing {
 
 /* One shard: what ckpt_write_shard's source is asked with. */
 struct shard_source {
-    struct writing *writing;
+    struct rewrite_run *writing;
     const struct ckpt_piece *pieces;
     size_t npieces;
     struct ckpt_piece *parts; /* [npieces] scratch */
@@ -32,7 +32,7 @@ struct shard_source {
 static int source_read(void *arg, size_t kind, uint64_t first, uint64_t count, float *to, struct error *err)
 {
     const struct shard_source *source = arg;
-    struct writing *writing = source->writing;
+    struct rewrite_run *writing = source->writing;
     const struct rewrite *r = writing->rewrite;
     size_t nparts = pieces_cut(source->pieces, source->npieces, first, count, source->parts);
 
@@ -44,7 +44,7 @@ static int source_read(void *arg, size_t kind, uint64_t first, uint64_t count, f
 
 static int write_shard(void *arg, int worker, size_t shard, struct error *err)
 {
-    struct writing *writing = arg;
+    struct rewrite_run *writing = arg;
     const struct rewrite *r = writing->rewrite;
     struct ckpt_piece *pieces = NULL;
     struct shard_source source = {.writing = writing};
@@ -95,7 +95,7 @@ static int check_free(const struct rewrite *r, struct error *err)
 
 int rewrite_run(struct rewrite *rewrite, struct error *err)
 {
-    struct writing writing = {
+    struct rewrite_run writing = {
         .rewrite = rewrite,
         .progress = {.report = rewrite->to.progress, .arg = rewrite->to.arg, .lock = PTHREAD_MUTEX_INITIALIZER},
     };

@@ -51,7 +51,7 @@ static void cpu_zero(struct device *dev, void *y, size_t bytes)
 }
 
 /* Lies in the 64 bytes before what the caller gets, and keeps the alignment. */
-struct allocation {
+struct host_allocation {
     size_t bytes;
 } __attribute__((aligned(64)));
 
@@ -68,9 +68,9 @@ static int check_size(enum memory space, size_t bytes, struct error *err)
 
 static void *cpu_alloc(struct device *dev, enum memory space, size_t bytes, struct error *err)
 {
-    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : sizeof(struct allocation);
-    size_t total = sizeof(struct allocation) + bytes;
-    struct allocation *header;
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : sizeof(struct host_allocation);
+    size_t total = sizeof(struct host_allocation) + bytes;
+    struct host_allocation *header;
 
     if (check_size(space, bytes, err) < 0)
         return NULL;
@@ -89,7 +89,7 @@ static void *cpu_alloc(struct device *dev, enum memory space, size_t bytes, stru
 
 static size_t cpu_free(struct device *dev, enum memory space, void *pointer)
 {
-    struct allocation *header = (struct allocation *)pointer - 1;
+    struct host_allocation *header = (struct host_allocation *)pointer - 1;
     size_t bytes = header->bytes;
 
     (void)dev;

@@ -47,7 +47,7 @@ struct cuda_memory {
 };
 
 /* A host allocation begins with this, and the caller's bytes follow, 64-byte aligned. */
-struct allocation {
+struct pinned_allocation {
     size_t bytes;
 } __attribute__((aligned(64)));
 
@@ -255,7 +255,7 @@ static void *device_memory(struct device *dev, size_t bytes, struct error *err)
 
 static void *host_memory(size_t bytes, struct error *err)
 {
-    struct allocation *header = NULL;
+    struct pinned_allocation *header = NULL;
     cudaError_t status = cudaHostAlloc((void **)&header, sizeof *header + bytes, cudaHostAllocPortable);
 
     if (status != cudaSuccess) {
@@ -279,8 +279,8 @@ size_t cuda_free(struct device *dev, enum memory space, void *pointer)
     size_t bytes = 0;
 
     if (space == MEMORY_HOST) {
-        bytes = ((struct allocation *)pointer - 1)->bytes;
-        CUDA_OK(dev, cudaFreeHost((struct allocation *)pointer - 1));
+        bytes = ((struct pinned_allocation *)pointer - 1)->bytes;
+        CUDA_OK(dev, cudaFreeHost((struct pinned_allocation *)pointer - 1));
     } else if (memory->is_separate) {
         bytes = free_separate(dev, memory, pointer);
     } else if (!arena_free(memory->arena, (uintptr_t)pointer - (uintptr_t)memory->base, &bytes)) {

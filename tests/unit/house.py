@@ -19,7 +19,7 @@ RULES = (
     "no include that the table of rooms does not allow",
     "no call that the table of rooms does not allow",
     "no include of tests/",
-    "no struct name in two rooms",
+    "no struct name twice",
     "no file name twice",
     "no folder with more than 40 files",
     "no static function with a name of one word",
@@ -144,23 +144,23 @@ def check_tests(files):
             yield f"{path}: {included}"
 
 
-def check_structs(files, table):
-    rooms = collections.defaultdict(set)
-    for path in files:
-        for name in re.findall(r"^(?:typedef )?struct (\w+)\s*\{", read_file(path), re.M):
-            rooms[name].add((table.room_of(path), path))
-    for name, places in sorted(rooms.items()):
-        if len({room for room, _ in places}) > 1:
-            yield f"struct {name}: {' '.join(sorted(path for _, path in places))}"
+def find_twice(named):
+    """The places of each name that has several, from pairs of name and place."""
+    places = collections.defaultdict(list)
+    for name, place in named:
+        places[name].append(place)
+    for name, same in sorted(places.items()):
+        if len(same) > 1:
+            yield f"{name}: {' '.join(same)}"
+
+
+def check_structs(files):
+    structs = re.compile(r"^(?:typedef )?struct (\w+)\s*\{", re.M)
+    return find_twice((name, path) for path in files for name in structs.findall(read_file(path)))
 
 
 def check_names(files):
-    paths = collections.defaultdict(list)
-    for path in files:
-        paths[os.path.basename(path)].append(path)
-    for _, same in sorted(paths.items()):
-        if len(same) > 1:
-            yield " ".join(same)
+    return find_twice((os.path.basename(path), path) for path in files)
 
 
 def check_folders(files):
@@ -186,7 +186,7 @@ def main():
         check_includes(sources, table),
         check_calls(sources, table),
         check_tests(sources),
-        check_structs(sources, table),
+        check_structs(sources),
         check_names(sources),
         check_folders(files),
         check_statics(sources),

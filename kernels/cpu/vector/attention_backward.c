@@ -14,7 +14,7 @@
  * One thread does a whole head, tile after tile: so the sums dK and dV are made in the same order every time. Query heads
  * that share a head of keys are then added up in their order, whichever thread has computed them.
  */
-struct attention_work {
+struct backward_work {
     /* of the tile of queries */
     float *q_transposed, *dout_transposed; /* [size][QUERIES]; q scaled */
     float *q, *dout, *dq;                  /* [QUERIES][padded] */
@@ -40,11 +40,11 @@ struct group_sums {
 };
 
 _Static_assert(sizeof(struct group_sums) == ATTENTION_TURN * sizeof(float), "workspace.h is to allow for it");
-_Static_assert(sizeof(struct attention_work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
+_Static_assert(sizeof(struct backward_work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
 
-static struct attention_work *work_in(float *scratch, int seq, int padded)
+static struct backward_work *work_in(float *scratch, int seq, int padded)
 {
-    struct attention_work *w = (struct attention_work *)scratch;
+    struct backward_work *w = (struct backward_work *)scratch;
     ptrdiff_t whole = (ptrdiff_t)seq * padded;
 
     w->q_transposed = scratch + ATTENTION_STATE;
@@ -73,7 +73,7 @@ static float dot_product(const float *x, const float *y, int size)
     return vec_sum(sum);
 }
 
-static void load_queries(const struct head_slice *head, const struct gradients *g, struct attention_work *w, int query,
+static void load_queries(const struct head_slice *head, const struct gradients *g, struct backward_work *w, int query,
                          int queries)
 {
     struct rows out;
@@ -95,7 +95,7 @@ static void load_queries(const struct head_slice *head, const struct gradients *
 
 /* p becomes the probabilities, and ds, which holds dP, the gradient of the scores. With dropout (keep is not NULL) p
  * becomes what is left of the probabilities, with which out was made. */
-INLINE void scores_backward(struct attention_work *w, int vectors, struct key_tile tile, const uint64_t *keep,
+INLINE void scores_backward(struct backward_work *w, int vectors, struct key_tile tile, const uint64_t *keep,
                             float scale)
 {
     for (int lane = tile.lane; lane < vectors * LANES; lane += LANES) {
@@ -142,7 +142,7 @@ static struct rows rows_at(const struct head_slice *head, const float *rows, str
     return (struct rows){rows + (ptrdiff_t)tile.first * head->padded, head->padded};
 }
 
-static void visit_keys(const struct head_slice *head, struct attention_work *w, struct key_tile tile,
+static void visit_keys(const struct head_slice *head, struct backward_work *w, struct key_tile tile,
                        const uint64_t *keep)
 {
     int vectors = key_tile_vectors(&tile);
@@ -185,7 +185,7 @@ static void visit_keys(const struct head_slice *head, struct attention_work *w, 
     });
 }
 
-static void head_backward(const struct head_slice *head, const struct gradients *g, struct attention_work *w, int seq)
+static void head_backward(const struct head_slice *head, const struct gradients *g, struct backward_work *w, int seq)
 {
     size_t whole = (size_t)seq * head->padded;
 
@@ -210,7 +210,7 @@ static void head_backward(const struct head_slice *head, const struct gradients 
 }
 
 /* Adds a head's dK and dV to those of the heads before it; the last of the group writes them. */
-static void write_keys(const struct head_slice *head, const struct gradients *g, struct attention_work *w, int seq,
+static void write_keys(const struct head_slice *head, const struct gradients *g, struct backward_work *w, int seq,
                        struct group_sums *sums, int place, int group)
 {
     size_t both = 2 * (size_t)seq * (size_t)head->padded;
@@ -253,7 +253,7 @@ static void one_head(const struct attention *op, float *scratch, struct group_su
     int group = op->heads / op->kv_heads, pair = index * group + place;
     struct head_slice head = ISA(attention_head)(op, pair);
     struct gradients g = gradients_of(op, &head, pair);
-    struct attention_work *w = work_in(scratch, op->seq, head.padded);
+    struct backward_work *w = work_in(scratch, op->seq, head.padded);
 
     head_backward(&head, &g, w, op->seq);
     write_keys(&head, &g, w, op->seq, sums, place, group);

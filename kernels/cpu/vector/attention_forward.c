@@ -8,7 +8,7 @@
  * once, keeping for each query the highest score so far, the sum of 2^(score - highest), and the output before its
  * division by that sum.
  */
-struct attention_work {
+struct forward_work {
     float *q;     /* [size][QUERIES], scaled */
     float *out;   /* [size][QUERIES] */
     float *p;     /* [KEYS][QUERIES]: scores, then probabilities */
@@ -18,11 +18,11 @@ struct attention_work {
     uint64_t mask[KEYS];
 };
 
-_Static_assert(sizeof(struct attention_work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
+_Static_assert(sizeof(struct forward_work) <= ATTENTION_STATE * sizeof(float), "workspace.h is to allow for it");
 
-static struct attention_work *work_in(float *scratch, int padded)
+static struct forward_work *work_in(float *scratch, int padded)
 {
-    struct attention_work *w = (struct attention_work *)scratch;
+    struct forward_work *w = (struct forward_work *)scratch;
 
     w->q = scratch + ATTENTION_STATE;
     w->out = w->q + padded * QUERIES;
@@ -45,7 +45,7 @@ static vec highest_score(const float *s, int count, vec highest)
 }
 
 /* Scores to probabilities for one vector of queries; returns what everything summed so far is to be multiplied by. */
-static vec softmax_update(struct attention_work *w, int lane, int count)
+static vec softmax_update(struct forward_work *w, int lane, int count)
 {
     vec before = vec_load(w->highest + lane);
     vec highest = highest_score(w->p + lane, count, before);
@@ -65,7 +65,7 @@ static vec softmax_update(struct attention_work *w, int lane, int count)
 }
 
 /* Dropout leaves the sum alone; its factor waits until the output is divided by that. */
-static void drop_scores(struct attention_work *w, const uint64_t *keep, int lane, int count)
+static void drop_scores(struct forward_work *w, const uint64_t *keep, int lane, int count)
 {
     for (int j = 0; j < count; j++) {
         float *p = w->p + j * QUERIES + lane;
@@ -80,7 +80,7 @@ static void rescale_rows(float *out, int size, vec correction)
         vec_store(out + d * QUERIES, vec_load(out + d * QUERIES) * correction);
 }
 
-static void visit_keys(const struct head_slice *head, struct attention_work *w, struct key_tile tile,
+static void visit_keys(const struct head_slice *head, struct forward_work *w, struct key_tile tile,
                        const uint64_t *keep)
 {
     int vectors = key_tile_vectors(&tile);
@@ -112,7 +112,7 @@ static void visit_keys(const struct head_slice *head, struct attention_work *w, 
 }
 
 /* out = out / sum; lse in natural units. With no key to see, sum is 0: out is 0, and lse minus infinity. */
-static void finish_rows(const struct head_slice *head, struct attention_work *w, int queries, float *lse)
+static void finish_rows(const struct head_slice *head, struct forward_work *w, int queries, float *lse)
 {
     float scale = head->dropout ? dropout_scale(head->dropout->p) : 1.0f;
 
@@ -126,7 +126,7 @@ static void finish_rows(const struct head_slice *head, struct attention_work *w,
 }
 
 /* What begins a tile of queries: these, transposed, and nothing yet in the sums. */
-static void begin_rows(const struct head_slice *head, struct attention_work *w, int query, int queries)
+static void begin_rows(const struct head_slice *head, struct forward_work *w, int query, int queries)
 {
     ISA(attention_transpose)
     (w->q, ISA(attention_rows)(head, head->q, head->stride, query, queries, w->space), queries, head->size,
@@ -138,7 +138,7 @@ static void begin_rows(const struct head_slice *head, struct attention_work *w, 
     }
 }
 
-static void write_out(const struct head_slice *head, struct attention_work *w, void *out, ptrdiff_t stride, int queries)
+static void write_out(const struct head_slice *head, struct forward_work *w, void *out, ptrdiff_t stride, int queries)
 {
     if (head->dtype == DTYPE_F32) {
         ISA(attention_untranspose)(out, stride, w->out, queries, head->size);
@@ -151,7 +151,7 @@ static void write_out(const struct head_slice *head, struct attention_work *w, v
 static void one_tile(const struct attention *op, float *scratch, int pair, int query)
 {
     struct head_slice head = ISA(attention_head)(op, pair);
-    struct attention_work *w = work_in(scratch, head.padded);
+    struct forward_work *w = work_in(scratch, head.padded);
     int queries = op->seq - query < QUERIES ? op->seq - query : QUERIES;
     size_t width = attention_width(op->heads, op->head_size);
     size_t row = (size_t)(pair / op->heads) * (size_t)op->seq + (size_t)query;
