@@ -10,9 +10,9 @@
 
 #include "common/clock.h"
 #include "common/crc32c.h"
+#include "common/process/process.h"
 #include "trainer/data/blend.h"
 #include "trainer/restore_impl.h"
-#include "trainer/watch/flight_record.h"
 
 enum { LOAD_RETRIES = 5 }; /* a second apart */
 
