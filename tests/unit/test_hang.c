@@ -338,22 +338,23 @@ static void a_death_seen_from_another_node(void **state)
     assert_non_null(mkdtemp(dir));
     for (int k = 0; k < 2; k++) {
         struct hang_rank *known = calloc((size_t)w.size, sizeof *known), *read = calloc((size_t)w.size, sizeof *read);
-        bool published[8] = {false};
+        int lowest;
 
         publish_node(&w, dir, 2);
         memcpy(known + seer[k], w.ranks + seer[k], 2 * sizeof *known);
         known[5].state = HANG_DEAD;
         assert_int_equal(hang_records_publish(dir, seer[k], known, w.size, &err), 0);
-        published[4] = published[seer[k]] = true;
-        hang_collect(dir, published, read, w.size);
+        assert_int_equal(hang_collect(dir, &lowest, read, w.size, &err), 2);
+        assert_int_equal(lowest, k == 0 ? 0 : 4);
         assert_int_equal(read[5].state, HANG_DEAD);
         assert_memory_equal(&read[5].record, &w.ranks[5].record, sizeof read[5].record);
         free(known);
         free(read);
+        snprintf(command, sizeof command, "rm %s/records-*", dir);
+        assert_int_equal(system(command), 0);
     }
     hang_world_free(&w);
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(rmdir(dir), 0);
 }
 
 /* Through the files of four nodes, one of which has not published. */
@@ -363,8 +364,8 @@ static void files_bring_it_together(void **state)
     char dir[] = "/tmp/muster-hang-XXXXXX", path[128];
     struct record_cause cause;
     struct hang_rank *read = calloc((size_t)w.size, sizeof *read);
-    bool published[8];
     char *before, *after;
+    int lowest;
 
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/not/yet", dir);
@@ -381,10 +382,9 @@ static void files_bring_it_together(void **state)
         memset(&w.ranks[rank].record, 0, sizeof w.ranks[rank].record);
         snprintf(read[rank].host, sizeof read[rank].host, "%s", w.ranks[rank].host);
     }
-    assert_int_equal(hang_published(path, published, w.size, &err), 0);
-    for (int rank = 0; rank < 8; rank++)
-        assert_int_equal(published[rank], rank == 2 || rank == 4 || rank == 6);
-    hang_collect(path, published, read, w.size);
+    assert_int_equal(hang_collect(path, &lowest, NULL, w.size, &err), 3);
+    assert_int_equal(lowest, 2);
+    assert_int_equal(hang_collect(path, &lowest, read, w.size, &err), 3);
     for (int rank = 2; rank < 8; rank++)
         assert_memory_equal(&read[rank].record, &w.ranks[rank].record, sizeof read[rank].record);
     before = report_of(w.ranks, w.size);
@@ -419,12 +419,12 @@ static void files_bring_it_together(void **state)
 /* A damaged file, of which any byte differs, or one that is cut short, is skipped. */
 static void collect_data(const char *path, const char *data, size_t bytes, struct hang_rank *ranks)
 {
-    const bool published[8] = {[4] = true};
     char file[128];
+    int lowest;
 
     snprintf(file, sizeof file, "%s/records-00004", path);
     write_file(file, data, bytes);
-    hang_collect(path, published, ranks, 8);
+    assert_int_equal(hang_collect(path, &lowest, ranks, 8, &err), 1);
 }
 
 static void damaged_files_are_skipped(void **state)

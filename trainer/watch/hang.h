@@ -119,15 +119,12 @@ bool hang_alarm_raised(const char *dir);
 /* Writes the records of the ranks that are not silent, as rank `publisher`. CODE_IO. */
 int hang_records_publish(const char *dir, int publisher, const struct hang_rank *ranks, int world, struct error *err);
 
-/* Sets published[world]: the ranks that have published. CODE_IO when the directory cannot be read. */
-int hang_published(const char *dir, bool *published, int world, struct error *err);
-
 /*
- * Reads what these ranks have published, and replaces the records and hosts. A rank that one of them reports as dead is
- * dead, unless its own node reports that it is ending. Skips a file that cannot be read, is damaged or has another
- * version.
+ * The number of files of records, and their lowest publisher. With `ranks`, which may be NULL, reads them, and replaces
+ * older records, and the hosts. A rank that any of them reports as dead is dead, unless its own node reports that it is
+ * ending. Skips a file that cannot be read or is damaged. -1 with CODE_IO when the directory cannot be read.
  */
-void hang_collect(const char *dir, const bool *published, struct hang_rank *ranks, int world);
+int hang_collect(const char *dir, int *lowest, struct hang_rank *ranks, int world, struct error *err);
 
 /* 1 if `text` is the report now, 0 if there was one already; -1 with CODE_IO. `rank` is the writer. */
 int hang_report_publish(const char *dir, int rank, const char *text, struct error *err);

@@ -19,12 +19,8 @@ enum { PATH_SIZE = 2048 };
 
 /* ---- the records of a node ---- */
 
-#define MAGIC   "mustrec"
-#define VERSION 3 /* to change with struct hang_rank and what it has */
-
 struct records_file {
-    char magic[8];
-    uint32_t version, checksum; /* of the entries */
+    uint64_t checksum; /* of the entries */
     struct records_entry {
         int64_t number;
         struct hang_rank rank;
@@ -43,8 +39,6 @@ static struct records_file *encode_ranks(const struct hang_rank *ranks, int worl
     file = calloc(1, *bytes);
     if (!file)
         return NULL;
-    memcpy(file->magic, MAGIC, sizeof file->magic);
-    file->version = VERSION;
     for (int rank = world - 1; rank >= 0; rank--)
         if (ranks[rank].state != HANG_SILENT)
             file->entries[--count] = (struct records_entry){rank, ranks[rank]};
@@ -65,7 +59,8 @@ static void take_rank(const struct records_entry *entry, struct hang_rank *ranks
         return;
     }
     is_dead = rank->state == HANG_DEAD && entry->rank.state != HANG_ENDING;
-    *rank = entry->rank;
+    if (entry->rank.taken >= rank->taken) /* a node whose publisher has ended has several files */
+        *rank = entry->rank;
     rank->state = is_dead ? HANG_DEAD : rank->state;
     record_make_safe(&rank->record, world);
 }
@@ -76,7 +71,6 @@ static void read_ranks(const char *path, struct hang_rank *ranks, int world)
     struct records_file *file = (struct records_file *)text_read_file(path, UINT32_MAX, &bytes, NULL);
 
     if (file && bytes >= sizeof *file && (bytes -= sizeof *file) % each == 0 &&
-        memcmp(file->magic, MAGIC, sizeof file->magic) == 0 && file->version == VERSION &&
         file->checksum == crc32c(0, file->entries, bytes))
         for (size_t i = 0; i < bytes / each; i++)
             take_rank(&file->entries[i], ranks, world);
@@ -105,83 +99,70 @@ bool hang_alarm_raised(const char *dir)
     return access(dir, F_OK) == 0;
 }
 
-static int write_file(const char *path, const void *text, size_t bytes, struct error *err)
+/* Writes a file under another name, then gives it its own. 1; with `once`, 0 if there is such a file already. */
+static int publish_file(const char *dir, int rank, const char *name, const void *data, size_t bytes, bool once,
+                        struct error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    bool written = fd >= 0 && io_write_all(fd, text, bytes) == 0;
+    char path[PATH_SIZE], part[PATH_SIZE];
+    bool linked, there;
+    int fd;
 
-    if (fd >= 0 && close(fd) < 0)
-        written = false;
-    return written ? 0 : error_errno(err, CODE_IO, "%s", path);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(part, sizeof part, "%s/.%s-%05d.part", dir, name, rank);
+    fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0 || io_write_all(fd, data, bytes) < 0 || close(fd) < 0)
+        return error_errno(err, CODE_IO, "%s", part); /* the process ends soon, and closes it */
+    linked = once && link(part, path) == 0;
+    there = once && !linked && (errno == EEXIST || access(path, F_OK) == 0);
+    /* file systems without links: two may win */
+    if (!linked && !there && rename(part, path) < 0)
+        return error_errno(err, CODE_IO, "%s", path);
+    unlink(part);
+    return !there;
 }
 
 int hang_records_publish(const char *dir, int publisher, const struct hang_rank *ranks, int world, struct error *err)
 {
-    char path[PATH_SIZE], part[PATH_SIZE];
+    char name[32];
     size_t bytes;
     struct records_file *data = encode_ranks(ranks, world, &bytes);
     int result;
 
     if (!data)
         return error_set(err, CODE_IO, "out of memory for the records of this node");
-    snprintf(path, sizeof path, "%s/records-%05d", dir, publisher);
-    snprintf(part, sizeof part, "%s/.records-%05d.part", dir, publisher);
-    result = write_file(part, data, bytes, err);
-    if (result == 0 && rename(part, path) < 0)
-        result = error_errno(err, CODE_IO, "%s", path);
+    snprintf(name, sizeof name, "records-%05d", publisher);
+    result = publish_file(dir, publisher, name, data, bytes, false, err);
     free(data);
-    return result;
-}
-
-int hang_published(const char *dir, bool *published, int world, struct error *err)
-{
-    DIR *list = opendir(dir);
-    struct dirent *entry;
-
-    memset(published, 0, (size_t)world * sizeof *published);
-    if (!list)
-        return error_errno(err, CODE_IO, "%s", dir);
-    while ((entry = readdir(list))) {
-        int publisher, length = 0;
-
-        if (sscanf(entry->d_name, "records-%d%n", &publisher, &length) == 1 && !entry->d_name[length] &&
-            publisher >= 0 && publisher < world)
-            published[publisher] = true;
-    }
-    closedir(list);
-    return 0;
-}
-
-void hang_collect(const char *dir, const bool *published, struct hang_rank *ranks, int world)
-{
-    char path[PATH_SIZE];
-
-    for (int publisher = 0; publisher < world; publisher++)
-        if (published[publisher]) {
-            snprintf(path, sizeof path, "%s/records-%05d", dir, publisher);
-            read_ranks(path, ranks, world);
-        }
+    return result < 0 ? -1 : 0;
 }
 
 int hang_report_publish(const char *dir, int rank, const char *text, struct error *err)
 {
-    char path[PATH_SIZE], part[PATH_SIZE];
-    int result;
+    return publish_file(dir, rank, REPORT, text, strlen(text), true, err);
+}
 
-    snprintf(path, sizeof path, "%s/" REPORT, dir);
-    snprintf(part, sizeof part, "%s/.report-%05d.part", dir, rank);
-    if (write_file(part, text, strlen(text), err) < 0)
-        return -1;
-    if (link(part, path) == 0)
-        result = 1;
-    else if (errno == EEXIST)
-        result = 0;
-    else if (access(path, F_OK) < 0 && rename(part, path) == 0) /* file systems without links: two may win */
-        return 1;
-    else
-        result = error_errno(err, CODE_IO, "%s", path);
-    unlink(part);
-    return result;
+int hang_collect(const char *dir, int *lowest, struct hang_rank *ranks, int world, struct error *err)
+{
+    DIR *list = opendir(dir);
+    const struct dirent *entry;
+    int publisher, count = 0;
+
+    *lowest = world;
+    if (!list)
+        return error_errno(err, CODE_IO, "%s", dir);
+    while ((entry = readdir(list))) {
+        char path[PATH_SIZE];
+
+        if (sscanf(entry->d_name, "records-%d", &publisher) != 1)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        if (ranks)
+            read_ranks(path, ranks, world);
+        *lowest = publisher < *lowest ? publisher : *lowest;
+        count++;
+    }
+    closedir(list);
+    return count;
 }
 
 bool hang_cause_read(const char *dir, struct record_cause *cause)

@@ -1,4 +1,4 @@
-#include "trainer/watch/watchdog.h"
+#include "trainer/watch/local_ranks.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +16,6 @@ struct mapped_rank {
 struct local_ranks {
     int rank, world;
     struct rank_location *all;  /* [world] */
-    int *lowest;                /* [world] the lowest rank of each rank's node */
     struct mapped_rank *mapped; /* [count] in the order of rank; this rank among them */
     int count;
 };
@@ -34,18 +33,6 @@ static bool same_node(const struct rank_location *a, const struct rank_location 
 {
     return a->record_filesystem && a->record_filesystem == b->record_filesystem &&
            a->process.pid_namespace == b->process.pid_namespace && strcmp(a->host, b->host) == 0;
-}
-
-/* A node's ranks usually follow each other. */
-static void find_lowest_ranks(struct local_ranks *n)
-{
-    for (int rank = 0; rank < n->world; rank++) {
-        int low = rank > 0 && same_node(&n->all[rank - 1], &n->all[rank]) ? n->lowest[rank - 1] : 0;
-
-        while (low < rank && !(n->lowest[low] == low && same_node(&n->all[low], &n->all[rank])))
-            low++;
-        n->lowest[rank] = low;
-    }
 }
 
 static int map_rank(struct local_ranks *n, int rank, struct record_file *own, struct error *err)
@@ -73,14 +60,12 @@ struct local_ranks *local_ranks_create(const struct rank_location *all, int worl
     n->rank = rank;
     n->world = world;
     n->all = error_calloc((size_t)world, sizeof *n->all, err);
-    n->lowest = error_calloc((size_t)world, sizeof *n->lowest, err);
     n->mapped = error_calloc((size_t)world, sizeof *n->mapped, err);
-    if (!n->all || !n->lowest || !n->mapped)
+    if (!n->all || !n->mapped)
         goto fail;
     memcpy(n->all, all, (size_t)world * sizeof *n->all);
-    find_lowest_ranks(n);
     for (int other = 0; other < world; other++)
-        if (n->lowest[other] == n->lowest[rank] && map_rank(n, other, own, err) < 0)
+        if ((other == rank || same_node(&all[other], &all[rank])) && map_rank(n, other, own, err) < 0)
             goto fail;
     return n;
 fail:
@@ -96,7 +81,6 @@ void local_ranks_destroy(struct local_ranks *n)
         if (n->mapped[i].rank != n->rank)
             record_close(n->mapped[i].file);
     free(n->all);
-    free(n->lowest);
     free(n->mapped);
     free(n);
 }
@@ -188,19 +172,6 @@ struct hang_rank *local_ranks_snapshot(const struct local_ranks *n, struct error
         record_make_safe(&r->record, n->world);
     }
     return ranks;
-}
-
-bool local_ranks_complete(const struct local_ranks *n, const bool *published)
-{
-    for (int rank = 0; rank < n->world; rank++) {
-        bool any = false;
-
-        for (int other = rank; other < n->world && n->lowest[rank] == rank && !any; other++)
-            any = published[other] && n->lowest[other] == rank;
-        if (n->lowest[rank] == rank && !any)
-            return false;
-    }
-    return true;
 }
 
 void local_ranks_continue(const struct local_ranks *n)

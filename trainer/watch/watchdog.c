@@ -1,8 +1,9 @@
-#include "trainer/watch/watchdog.h"
+#include "trainer/watch/watchdog_judge.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,12 @@
 #include "trainer/watch/recorder.h"
 
 /* Seconds. */
-#define POLL_INTERVAL           0.25
-#define MOST_WAIT_PER_POLL      1.0  /* if more time has passed between two polls, the process was suspended */
-#define CHECK_INTERVAL          1.0  /* between checks of the node's processes, and, at least, of the directory */
-#define DIRECTORY_MOST_INTERVAL 10.0 /* between checks of the directory: a thousand nodes may share it */
-#define CAUSE_TIMEOUT           20.0 /* to get the cause through the directory */
-#define END_TIMEOUT             3.0  /* for the main thread and the node's other ranks to end */
-#define CUT_SECONDS             5.0  /* of waiting, after which a connection that timed out is a reason for alarm */
+#define POLL_INTERVAL      0.25
+#define MOST_WAIT_PER_POLL 1.0  /* if more time has passed between two polls, the process was suspended */
+#define CHECK_INTERVAL     1.0  /* between checks of the node's processes, and of the directory */
+#define CAUSE_TIMEOUT      20.0 /* to get the cause through the directory */
+#define END_TIMEOUT        3.0  /* for the main thread and the node's other ranks to end */
+#define CUT_SECONDS        5.0  /* of waiting, after which a connection that timed out is a reason for alarm */
 
 struct watchdog {
     struct watchdog_config config;
@@ -40,8 +40,8 @@ struct watchdog {
 
 /* The thread's state between polls. */
 struct polling {
-    int64_t last, processes, directory; /* times of the latest poll and checks */
-    uint64_t operation;                 /* that this rank waited in at the last poll */
+    int64_t last, checked; /* times of the latest poll and check */
+    uint64_t operation;    /* that this rank waited in at the last poll */
     double waited;
 };
 
@@ -150,22 +150,10 @@ static bool waits_too_long(struct watchdog *w, struct polling *polling, const st
     return polling->waited > w->config.hang_seconds;
 }
 
-/*
- * The longer this rank has been at the same operation or phase, the less often it checks the shared directory. From 75%
- * of hang_seconds on it checks every second again: the ranks of other nodes are then about to raise the alarm, too.
- */
-static bool raised_elsewhere(struct watchdog *w, struct polling *polling, const struct flight_record *record)
+/* Between short operations nobody waits long. */
+static bool raised_elsewhere(const struct watchdog *w, const struct flight_record *record)
 {
-    double idle = seconds_since(record->last_change), pause = idle / 8;
-
-    if (pause > DIRECTORY_MOST_INTERVAL)
-        pause = DIRECTORY_MOST_INTERVAL;
-    if (pause < CHECK_INTERVAL || idle > 0.75 * w->config.hang_seconds)
-        pause = CHECK_INTERVAL;
-    if (seconds_since(polling->directory) < pause || idle < CHECK_INTERVAL)
-        return false;
-    polling->directory = recorder_now();
-    return hang_alarm_raised(w->config.output.directory);
+    return seconds_since(record->last_change) > CHECK_INTERVAL && hang_alarm_raised(w->config.output.directory);
 }
 
 static bool alarm_is_due(struct watchdog *w, struct polling *polling)
@@ -178,10 +166,10 @@ static bool alarm_is_due(struct watchdog *w, struct polling *polling)
         local_ranks_alarm(w->config.local_ranks) || news == LINKS_ALARM ||
         (news == LINKS_CUT && polling->waited > CUT_SECONDS))
         return true;
-    if (seconds_since(polling->processes) < CHECK_INTERVAL || !local_ranks_publisher(w->config.local_ranks))
+    if (seconds_since(polling->checked) < CHECK_INTERVAL || !local_ranks_publisher(w->config.local_ranks))
         return false;
-    polling->processes = recorder_now();
-    return local_ranks_any_dead(w->config.local_ranks) || raised_elsewhere(w, polling, &record);
+    polling->checked = recorder_now();
+    return local_ranks_any_dead(w->config.local_ranks) || raised_elsewhere(w, &record);
 }
 
 /* ---- the alarm ---- */

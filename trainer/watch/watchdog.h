@@ -1,7 +1,8 @@
 /*
  * watchdog.h - detects a hang, reports which rank causes it, and ends the run so that it can be requeued.
  *
- * A node's publisher is its lowest running rank. Each rank has a thread that checks for a reason to raise the alarm:
+ * A node's publisher is its lowest running rank. It speaks for all ranks of the node (local_ranks.h), also for stopped
+ * and dead ones. Each rank has a thread that checks for a reason to raise the alarm:
  *
  *   - four times a second: this rank has been in one wait for hang_seconds (time in which the process was suspended
  *     does not count, since Slurm can suspend and resume a job), or another rank of this node has raised the alarm;
@@ -11,9 +12,8 @@
  *   - four times a second: the process of a rank that this one is linked to (links.h) has ended without announcing it,
  *     or that rank has raised the alarm; or its node does not answer, and this rank has waited in one operation for 5
  *     seconds;
- *   - once a second, by the publisher of each node: a rank of this node has ended without announcing it;
- *   - every 1 to 10 s, by the publisher of each node: a rank of another node has raised the alarm by creating the
- *     directory of the hang (output.directory).
+ *   - once a second, by the publisher of each node: a rank of this node has ended without announcing it, or a rank of
+ *     another node has raised the alarm by creating the directory of the hang (output.directory).
  *
  * Then the publisher of each node publishes the records of the node's ranks in that directory (hang.h). When every node
  * has done so, the lowest of the publishers judges. If no rank is dead or stopped, it judges again 3 seconds after the
@@ -29,15 +29,12 @@
 #ifndef MUSTER_TRAINER_WATCH_WATCHDOG_H
 #define MUSTER_TRAINER_WATCH_WATCHDOG_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "common/job.h"
-#include "trainer/watch/hang.h"
-#include "trainer/watch/links.h"
+#include "trainer/watch/local_ranks.h"
 
 struct watchdog;
-struct local_ranks;
 
 /* Where a hang is reported; the same on all ranks. */
 struct hang_output {
@@ -77,66 +74,5 @@ bool watchdog_stop(struct watchdog *watchdog);
  * fail with the cause: then it changes nothing.
  */
 void watchdog_peer_failed(struct error *err, void *arg);
-
-/*
- * ---- local_ranks.c: the ranks of this node, this rank among them: their records and processes -----------------------
- *
- * These are the ranks of this host whose records this process can read and whose processes it can see. If the ranks of
- * a host are in several containers, they form several such groups. Here, a "node" is one group. The lowest running rank
- * of a node, its publisher, publishes the records of all ranks of the node, also of stopped and dead ones.
- */
-
-/* Where a rank runs; exchanged between all ranks at the start. */
-struct rank_location {
-    char host[HANG_HOST_SIZE]; /* the node's name */
-    struct process process;
-    uint64_t record_filesystem; /* of its flight record: containers of one node may each have a /dev/shm of their own */
-    struct link_address link;   /* where it listens (links.h) */
-};
-
-/* Without the link. */
-struct rank_location rank_location_self(const char *host, const struct record_file *own);
-
-/* all[world] is copied. No record may be unlinked until every rank has returned from this. */
-struct local_ranks *local_ranks_create(const struct rank_location *all, int world, int rank, struct record_file *own,
-                                       struct error *err);
-void local_ranks_destroy(struct local_ranks *local);
-
-/* True if this rank is the publisher. */
-bool local_ranks_publisher(const struct local_ranks *local);
-
-/* True if the process of any of them has ended without announcing it. */
-bool local_ranks_any_dead(const struct local_ranks *local);
-
-/* True if all of them have ended, are ending, or are in abort. */
-bool local_ranks_all_ending(const struct local_ranks *local);
-
-/* True if any of them has raised the alarm, or knows the cause. */
-bool local_ranks_alarm(const struct local_ranks *local);
-bool local_ranks_cause(const struct local_ranks *local, struct record_cause *cause);
-
-/* A snapshot: hang_rank[world], each with its host. Local ranks have their records and states; ranks of other nodes are
- * HANG_SILENT. NULL when out of memory. */
-struct hang_rank *local_ranks_snapshot(const struct local_ranks *local, struct error *err);
-
-/* True if each node of the world has a rank among `published`. */
-bool local_ranks_complete(const struct local_ranks *local, const bool *published);
-
-/* Sends SIGCONT to the stopped ones, so that they can read the cause and end too. */
-void local_ranks_continue(const struct local_ranks *local);
-
-/* ---- watchdog_judge.c, for watchdog.c: finds the cause after an alarm ---------------------------------------------- */
-
-/*
- * Raises the alarm on other nodes. The publisher then publishes its node's records, and judges or reads another's
- * report. A rank that is not the publisher waits until it becomes the publisher, or for *stop. watchdog.c sets *stop
- * when it has the cause, usually from the publisher's record. Returns 1 with the cause, 0 when *stop is set; -1 with
- * CODE_IO if the directory cannot be used.
- */
-int watchdog_find_cause(const struct watchdog_config *config, const atomic_bool *stop, struct record_cause *cause,
-                        struct error *err);
-
-/* Judges by this node's records, without files. */
-void watchdog_find_cause_alone(const struct watchdog_config *config, struct record_cause *cause);
 
 #endif

@@ -1,4 +1,5 @@
-/* watchdog_judge.c - after an alarm: publishes the node's records, and finds the cause of the hang. */
+#include "trainer/watch/watchdog_judge.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,6 @@
 
 #include "common/clock.h"
 #include "trainer/watch/recorder.h"
-#include "trainer/watch/watchdog.h"
 
 /* Seconds. */
 #define POLL_INTERVAL   0.1
@@ -19,8 +19,8 @@ enum { LINES_ON_STDERR = 32 };
 /* A publisher's work. */
 struct search {
     int64_t began;
-    int dead;    /* ranks that were dead when it published; -1 before */
-    bool judged; /* since then */
+    int dead;   /* ranks that were dead when it published; -1 before */
+    int judged; /* files of records when it judged last; 0: not since it published */
 };
 
 /* This node's ranks, and what it knows of others. */
@@ -43,7 +43,7 @@ static int publish_records(const struct watchdog_config *config, struct search *
         dead += ranks[rank].state == HANG_DEAD;
     if (ranks && dead != search->dead) {
         result = hang_records_publish(config->output.directory, config->rank, ranks, config->world, err);
-        search->judged = false;
+        search->judged = 0;
         search->dead = dead;
     }
     free(ranks);
@@ -83,75 +83,68 @@ static void print_to_stderr(const struct watchdog_config *config, const struct h
     free(body);
 }
 
+/* True if all is known that the verdict needs: it names a rank that is lost, and no rank may be missing in `ranks`. */
+static bool is_clear(const struct hang_verdict *verdict, const struct hang_rank *ranks, int world, bool alone)
+{
+    for (int rank = 0; rank < world && !alone; rank++)
+        if (ranks[rank].state == HANG_SILENT)
+            return false;
+    return hang_blames(verdict, ranks, 1u << HANG_DEAD | 1u << HANG_STOPPED);
+}
+
 /*
- * Finds the cause from all published records, or from this node's if `published` is NULL. Returns 1 if this rank's
- * report is the one that is used. Returns 0 if another rank has written one first, or if this is not `final` and the
- * verdict names no dead or stopped rank. Returns -1 with *err.
+ * Finds the cause from all published records, or from this node's if `alone`. Returns 1 if this rank's report is the one
+ * that is used. Returns 0 if another rank has written one first, or if this is not `final` and a later verdict may be
+ * another one. Returns -1 with *err.
  */
-static int judge_records(const struct watchdog_config *config, const bool *published, bool final,
-                         struct record_cause *cause, struct error *err)
+static int judge_records(const struct watchdog_config *config, bool alone, bool final, struct record_cause *cause,
+                         struct error *err)
 {
     struct hang_rank *ranks = take_snapshot(config, err); /* also the names of all nodes */
     struct hang_verdict verdict = {0};
+    int result, lowest;
     char *text;
-    int result;
 
     if (!ranks)
         return -1;
-    if (published)
-        hang_collect(config->output.directory, published, ranks, config->world);
+    if (!alone)
+        hang_collect(config->output.directory, &lowest, ranks, config->world, err);
     /* patience: half of hang_seconds */
     result = hang_judge(&verdict, ranks, config->world, config->hang_seconds / 2, err) == 0 ? 1 : -1;
-    if (result > 0 && !final && !hang_blames(&verdict, ranks, 1u << HANG_DEAD | 1u << HANG_STOPPED))
+    if (result > 0 && !final && !is_clear(&verdict, ranks, config->world, alone))
         result = 0;
-    if (result > 0 && published) {
+    if (result > 0 && !alone) {
         text = compose_report(config, &verdict, ranks, 0);
         result = text ? hang_report_publish(config->output.directory, config->rank, text, err) : -1;
         free(text);
     }
     if (result > 0)
         hang_cause(cause, &verdict, ranks, config->world);
-    if (result > 0 && (published || local_ranks_publisher(config->local_ranks)))
-        print_to_stderr(config, &verdict, ranks, cause, published);
+    if (result > 0 && (!alone || local_ranks_publisher(config->local_ranks)))
+        print_to_stderr(config, &verdict, ranks, cause, !alone);
     free(verdict.named);
     free(ranks);
     return result;
 }
 
-/* The lowest publisher judges as soon as every node has published, and after PUBLISH_TIMEOUT. The other publishers
- * judge if there is no report JUDGE_TIMEOUT after that. */
-static bool my_turn(const struct watchdog_config *config, const struct search *search, const bool *published,
-                    double seconds)
-{
-    int lowest = 0;
-
-    while (lowest < config->rank && !published[lowest])
-        lowest++;
-    if (lowest < config->rank)
-        return seconds > PUBLISH_TIMEOUT + JUDGE_TIMEOUT;
-    return seconds > PUBLISH_TIMEOUT || (!search->judged && local_ranks_complete(config->local_ranks, published));
-}
-
-/* One poll of the directory by a publisher that has published its records. */
+/* One poll of the directory by a publisher that has published its records. The lowest publisher judges whenever another
+ * one has published, and after PUBLISH_TIMEOUT; the others if there is no report JUDGE_TIMEOUT after that. */
 static int poll_directory(const struct watchdog_config *config, struct search *search, struct record_cause *cause,
                           struct error *err)
 {
     double seconds = 1e-9 * (double)(recorder_now() - search->began);
-    bool *published;
-    int result;
+    bool final = seconds > PUBLISH_TIMEOUT;
+    int lowest, count;
 
     if (hang_cause_read(config->output.directory, cause))
         return 1;
-    published = error_calloc((size_t)config->world, sizeof *published, err);
-    if (!published)
+    count = hang_collect(config->output.directory, &lowest, NULL, config->world, err);
+    if (count < 0)
         return -1;
-    result = hang_published(config->output.directory, published, config->world, err);
-    if (result == 0 && my_turn(config, search, published, seconds)) {
-        result = judge_records(config, published, seconds > PUBLISH_TIMEOUT, cause, err);
-        search->judged = true;
-    }
-    free(published);
-    return result;
+    if (lowest < config->rank ? seconds < PUBLISH_TIMEOUT + JUDGE_TIMEOUT : !final && count == search->judged)
+        return 0;
+    search->judged = count;
+    return judge_records(config, false, final, cause, err);
 }
 
 int watchdog_find_cause(const struct watchdog_config *config, const atomic_bool *stop, struct record_cause *cause,
@@ -177,8 +170,8 @@ void watchdog_find_cause_alone(const struct watchdog_config *config, struct reco
     struct error err;
 
     *cause = (struct record_cause){"an operation takes longer than report.hang_seconds, or a rank was lost", false};
-    if (judge_records(config, NULL, false, cause, &err) != 0)
+    if (judge_records(config, true, false, cause, &err) != 0)
         return;
     clock_sleep(PUBLISH_TIMEOUT);
-    judge_records(config, NULL, true, cause, &err);
+    judge_records(config, true, true, cause, &err);
 }
