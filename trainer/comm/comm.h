@@ -31,9 +31,7 @@ struct comm_request;
  * All ranks that the launcher started (launch.h): MPI when there are several, otherwise one rank alone. Fails with
  * CODE_USAGE when the MPI library does not speak the launcher's protocol (each rank would believe itself alone). Call
  * once, before threads; comm_world_finish after everything else, on every way out but a crash. With MPI both are in
- * comm_mpi.c, and what they and comm_world_fail do after a failure is in comm_mpi_failure.c. After comm_world_fail,
- * comm_world_finish calls MPI_Finalize only if comm_world_fail returned true and no operation is under way on any rank:
- * otherwise MPI_Finalize might not return.
+ * comm_mpi.c, and what they and comm_world_fail do after a failure is in comm_mpi_failure.c.
  */
 struct comm *comm_world_create(struct error *err);
 void comm_world_finish(struct comm *world);
@@ -120,8 +118,7 @@ void comm_purpose(struct comm *comm, const char *unit, const char *data);
 
 /*
  * From any thread (the watchdog calls it): from now on every comm_wait of this process fails with this error,
- * comm_world_fail neither tells other ranks nor waits for them, and comm_world_finish does not call MPI_Finalize. Only
- * the first call counts.
+ * and comm_world_fail neither tells other ranks nor waits for them. Only the first call counts.
  */
 void comm_interrupt(const struct error *err);
 

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/crc32c.h"
 #include "trainer/comm/comm_mpi.h"
@@ -35,8 +34,6 @@ struct mpi_request {
     MPI_Request pending[];
 };
 
-int comm_mpi_open_requests;
-
 static struct comm_mpi *as_mpi(struct comm *comm)
 {
     return (struct comm_mpi *)comm;
@@ -50,19 +47,17 @@ static struct mpi_request *request_create(struct comm *comm, int npending, struc
     if (!request)
         return NULL;
     request->base.comm = comm;
-    comm_mpi_open_requests++;
     return request;
 }
 
 static void request_free(struct mpi_request *request)
 {
-    comm_mpi_open_requests--;
     if (request->scratch_ours)
         free(request->scratch);
     free(request);
 }
 
-/* Parts of the request may be under way: it is left as it is, and counts as open. */
+/* Parts of the request may be under way: it is left as it is. */
 static struct comm_request *request_failed(struct mpi_request *request, const char *what, int code, struct error *err)
 {
     comm_mpi_error(err, request->base.comm, what, code);
@@ -295,9 +290,7 @@ static void mpi_destroy(struct comm *comm)
 
 static void mpi_finish(struct comm *comm)
 {
-    if (comm_mpi_may_finalize())
-        MPI_Finalize();
-    alarm(0);
+    comm_mpi_end();
     free(comm);
 }
 

@@ -15,19 +15,15 @@ struct comm_mpi {
 /* Fills *err from an MPI error code, naming the rank; -1. */
 int comm_mpi_error(struct error *err, const struct comm *comm, const char *what, int code);
 
-/* The number of this process's requests that may still be pending and use memory. */
-extern int comm_mpi_open_requests;
-
 /* Called once, after MPI_Init. */
 int comm_mpi_failure_init(struct comm *world, struct error *err);
 
 /*
- * True if MPI_Finalize may be called. After a failure that is so only when all ranks have reached this call and no rank
- * has an open request; SIGALRM then ends the process with the agreed exit code if MPI_Finalize does not return.
- * Otherwise it tells mpiexec that this rank ends. But if another rank may still hang, it does not: mpiexec then takes
- * this rank for crashed, and kills the others.
+ * Calls MPI_Finalize; after a failure it does not, since operations may be pending that never end. When all ranks have
+ * reached this call, it tells mpiexec that this rank ends. But if another rank may still hang, it does not: mpiexec then
+ * takes this rank for crashed, and kills the others.
  */
-bool comm_mpi_may_finalize(void);
+void comm_mpi_end(void);
 
 bool comm_mpi_failing(void); /* this rank has sent or received a failure */
 

@@ -1,10 +1,9 @@
 /*
  * comm_mpi_failure.c - comm_world_fail over MPI: a rank that fails tells all others. After comm_interrupt it does not:
- * each rank's watchdog has the cause, so nothing is sent or waited for, and MPI_Finalize is not called.
+ * each rank's watchdog has the cause, so nothing is sent or waited for.
  */
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,11 +22,8 @@ static struct {
     MPI_Comm handle;
     bool known; /* `error` is set: this rank has sent or received it, or comm_interrupt was called */
     struct error error;
-    int heard;     /* messages received */
-    bool sent;     /* this rank has sent its error to all others */
     bool answered; /* comm_mpi_fail has waited; `all` is its result */
     bool all;
-    int sum[3]; /* when all: open requests, ranks that have sent, rank 0's exit code */
 } failing;
 
 /* Requeuing helps after a lost peer, but not after a bug or without memory. */
@@ -71,18 +67,6 @@ int comm_mpi_failure_init(struct comm *world, struct error *err)
     return 0;
 }
 
-static void exit_process(int signal)
-{
-    (void)signal;
-    _exit(failing.error.code);
-}
-
-static int receive_failure(int source, struct error *err)
-{
-    failing.heard++;
-    return MPI_Recv(err, sizeof *err, MPI_BYTE, source, TAG_FAILURE, failing.handle, MPI_STATUS_IGNORE);
-}
-
 /* True if the request completes within FAIL_SECONDS. */
 static bool wait_briefly(MPI_Request *request)
 {
@@ -103,17 +87,6 @@ static bool barrier_passed(void)
     MPI_Request request;
 
     return MPI_Ibarrier(failing.handle, &request) == MPI_SUCCESS && wait_briefly(&request);
-}
-
-/* Receives every message that was sent, because MPI_Finalize may wait for a pending one. */
-static bool receive_all(void)
-{
-    struct error heard;
-
-    while (failing.heard < failing.sum[1] - failing.sent)
-        if (receive_failure(MPI_ANY_SOURCE, &heard) != MPI_SUCCESS)
-            return false;
-    return true;
 }
 
 /*
@@ -141,24 +114,16 @@ static void tell_mpiexec(void)
         (void)!recv(hydra.fd, answer, sizeof answer, MSG_DONTWAIT);
 }
 
-bool comm_mpi_may_finalize(void)
+void comm_mpi_end(void)
 {
     struct error interrupted;
 
     if (!failing.known) {
         MPI_Comm_free(&failing.handle);
-        return true;
+        MPI_Finalize();
+    } else if (failing.all && !comm_interrupted(&interrupted) && barrier_passed()) {
+        tell_mpiexec();
     }
-    /* Another rank may still hang. mpiexec kills that rank only if this one seems to have crashed, so this rank does
-     * not tell mpiexec that it ends. */
-    if (!failing.all || comm_interrupted(&interrupted) || !barrier_passed())
-        return false;
-    signal(SIGALRM, exit_process);
-    alarm(FAIL_SECONDS);
-    if (failing.sum[0] == 0 && receive_all())
-        return true;
-    tell_mpiexec();
-    return false;
 }
 
 bool comm_mpi_failing(void)
@@ -176,7 +141,8 @@ bool comm_mpi_check_failure(struct error *err)
     if (!failing.known) {
         if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILURE, failing.handle, &there, &status) != MPI_SUCCESS || !there)
             return false;
-        if (receive_failure(status.MPI_SOURCE, &failing.error) != MPI_SUCCESS)
+        if (MPI_Recv(&failing.error, sizeof failing.error, MPI_BYTE, status.MPI_SOURCE, TAG_FAILURE, failing.handle,
+                     MPI_STATUS_IGNORE) != MPI_SUCCESS)
             error_set(&failing.error, CODE_PEER, "rank %d failed", status.MPI_SOURCE);
         failing.known = true;
     }
@@ -189,7 +155,7 @@ static void tell_all(struct comm *comm, const struct error *err)
 {
     MPI_Request request;
 
-    failing.known = failing.sent = true;
+    failing.known = true;
     failing.error = *err;
     error_prefix(&failing.error, "rank %d", comm->rank);
     for (int rank = 0; rank < comm->size; rank++)
@@ -203,20 +169,18 @@ static void tell_all(struct comm *comm, const struct error *err)
 static bool exchange_failure(struct comm *comm, const struct error *err)
 {
     MPI_Request request;
+    int code = comm->rank == 0 ? (int)err->code : 0; /* the sum is rank 0's */
 
-    failing.sum[0] = comm_mpi_open_requests;
     if (comm_interrupted(&failing.error)) {
         failing.known = true;
         return true;
     }
     if (!failing.known)
         tell_all(comm, err);
-    failing.sum[1] = failing.sent;
-    failing.sum[2] = comm->rank == 0 ? (int)err->code : 0;
-    if (MPI_Iallreduce(MPI_IN_PLACE, failing.sum, 3, MPI_INT, MPI_SUM, failing.handle, &request) != MPI_SUCCESS ||
+    if (MPI_Iallreduce(MPI_IN_PLACE, &code, 1, MPI_INT, MPI_SUM, failing.handle, &request) != MPI_SUCCESS ||
         !wait_briefly(&request))
         return false;
-    failing.error.code = (enum exit_code)failing.sum[2];
+    failing.error.code = (enum exit_code)code;
     return true;
 }
 
