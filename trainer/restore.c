@@ -19,8 +19,7 @@ enum { LOAD_RETRIES = 5 }; /* a second apart */
 /*
  * ---- the ranks of a node, and memory that they share for ckpt_read_together ----
  *
- * The memory has no name in any file system: the node's lowest rank makes it with memfd_create(2), and the others open
- * it as /proc/PID/fd/N. So a rank that is killed leaves nothing behind. Where ranks of a node cannot see each other's
+ * The node's lowest rank makes it (process_share), and the others map it. Where ranks of a node cannot see each other's
  * processes (containers), each reads alone, which is slower.
  */
 struct node_memory {
@@ -59,60 +58,23 @@ static void unmap_memory(struct node_memory *memory)
     memory->node = (struct ckpt_node){.rank = 0, .ranks = 1};
 }
 
-/* Where the lowest rank's memory is for the others; with a number that only this memory begins with. */
-struct memory_place {
-    int64_t pid, fd;
-    uint64_t key;
-};
-
-static void *map_memory(int fd, size_t bytes)
-{
-    void *memory = fd < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-    return memory == MAP_FAILED ? NULL : memory;
-}
-
-static void *make_memory(struct memory_place *place, size_t bytes)
-{
-    int fd = memfd_create("muster-load", MFD_CLOEXEC);
-    struct process self = process_self();
-    uint64_t *memory = fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 ? map_memory(fd, bytes) : NULL;
-
-    *place = (struct memory_place){getpid(), fd, self.started * 1000003 + (uint64_t)self.pid};
-    if (memory)
-        *memory = place->key;
-    return memory;
-}
-
-static void *find_memory(const struct memory_place *place, size_t bytes)
-{
-    char path[64];
-    uint64_t *memory;
-    int fd;
-
-    snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%" PRId64, place->pid, place->fd);
-    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return NULL;
-    memory = lseek(fd, 0, SEEK_END) == (off_t)bytes ? map_memory(fd, bytes) : NULL;
-    close(fd);
-    if (!memory || *memory == place->key)
-        return memory;
-    munmap(memory, bytes);
-    return NULL;
-}
-
 /* 0, or -1 when a rank was lost. */
 static int share_memory(struct node_memory *memory, size_t bytes, struct error *err)
 {
-    struct memory_place place = {.fd = -1};
+    struct { /* where the others find it */
+        struct process owner;
+        int64_t fd;
+    } place = {process_self(), -1};
     bool first = comm_rank(memory->ranks) == 0;
-    void *shared = first ? make_memory(&place, bytes) : NULL;
+    int fd = -1;
+    void *shared = first ? process_share(bytes, &fd) : NULL;
     struct error alone;
-    int result = comm_broadcast(memory->ranks, &place, sizeof place, 0, err);
+    int result;
 
-    if (result == 0 && !first && place.fd >= 0)
-        shared = find_memory(&place, bytes);
+    place.fd = fd;
+    result = comm_broadcast(memory->ranks, &place, sizeof place, 0, err);
+    if (result == 0 && !first)
+        shared = process_map(&place.owner, (int)place.fd, bytes, true);
     memory->node.memory = shared;
     memory->node.bytes = bytes;
     if (result == 0) {
@@ -127,8 +89,8 @@ static int share_memory(struct node_memory *memory, size_t bytes, struct error *
                 *err = alone;
         }
     }
-    if (first && place.fd >= 0)
-        close((int)place.fd);
+    if (fd >= 0)
+        close(fd);
     return result;
 }
 

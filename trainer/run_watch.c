@@ -89,7 +89,6 @@ static int start_watchdog(struct run *run, struct record_file *record, struct li
         return -1;
     config.local_ranks = local_ranks_create(run->locations, config.world, config.rank, record, err);
     result = comm_agree(run->world, config.local_ranks ? 0 : -1, err);
-    record_unlink(record); /* all ranks of the node have mapped it */
     if (result < 0) {
         local_ranks_destroy(config.local_ranks);
         links_destroy(config.links);
@@ -104,16 +103,16 @@ static int start_watchdog(struct run *run, struct record_file *record, struct li
 
 int run_watch_start(struct run *run, struct error *err)
 {
-    struct record_file *record = recorder_start(err);
+    int fd, result = 0;
+    struct record_file *record = recorder_start(&fd, err);
     bool watched = comm_size(run->world) > 1 && run->job->report.hang_seconds > 0;
     struct links *links = NULL;
-    struct rank_location self;
-    char host[HANG_HOST_SIZE];
+    struct rank_location self = {.process = process_self()};
 
     if (comm_agree(run->world, record ? 0 : -1, err) < 0)
         return -1;
-    own_host(host);
-    self = rank_location_self(host, record);
+    own_host(self.host);
+    self.record = fd;
     if (watched)
         links = links_create(comm_size(run->world), comm_rank(run->world), &self.link, err);
     _Static_assert(sizeof self % sizeof(float) == 0, "it is exchanged as floats");
@@ -122,11 +121,10 @@ int run_watch_start(struct run *run, struct error *err)
     if (!run->slow ||
         nodes_find(&run->nodes, run->locations->host, sizeof *run->locations, comm_size(run->world), err) < 0)
         return -1;
-    if (!watched) {
-        record_unlink(record);
-        return 0;
-    }
-    return start_watchdog(run, record, links, err);
+    if (watched)
+        result = start_watchdog(run, record, links, err);
+    close(fd); /* all ranks of the node have mapped the record */
+    return result;
 }
 
 void run_announce_end(struct run *run)

@@ -4,9 +4,9 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,4 +60,41 @@ enum process_state process_inspect(const struct process *process)
     if (started != process->started || state == 'Z' || state == 'X' || state == 'x')
         return PROCESS_GONE;
     return state == 'T' || state == 't' ? PROCESS_STOPPED : PROCESS_RUNNING;
+}
+
+void *process_share(size_t bytes, int *fd)
+{
+    struct process *memory = MAP_FAILED;
+
+    *fd = memfd_create("muster", MFD_CLOEXEC);
+    if (*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0)
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (memory != MAP_FAILED) {
+        *memory = process_self();
+        return memory;
+    }
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    return NULL;
+}
+
+void *process_map(const struct process *owner, int fd, size_t bytes, bool writable)
+{
+    struct process *memory = MAP_FAILED;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%d", owner->pid, fd);
+    fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    if (lseek(fd, 0, SEEK_END) == (off_t)bytes)
+        memory = mmap(NULL, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (memory != MAP_FAILED && memcmp(memory, owner, sizeof *owner) == 0)
+        return memory;
+    if (memory != MAP_FAILED)
+        munmap(memory, bytes);
+    errno = ESRCH;
+    return NULL;
 }

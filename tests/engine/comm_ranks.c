@@ -200,7 +200,8 @@ static const struct record_comm *find_comm(const struct flight_record *r, const 
 /* What the flight recorder hears of all this: names, members, counts, what operations are for, and for whom. */
 static void test_record(void)
 {
-    struct record_file *file = recorder_start(&err);
+    int fd;
+    struct record_file *file = recorder_start(&fd, &err);
     struct comm *group = comm_split(world, 0, -rank, &err); /* backwards */
     int slot, next = (rank + 1) % size, previous = (rank + size - 1) % size;
     const struct record_comm *c;

@@ -190,14 +190,16 @@ static void be_rank(struct scene *s, int rank)
         .on_cause = interrupt,
     };
     struct error err;
+    int fd;
 
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     alarm(60);
     snprintf(config.output.directory, sizeof config.output.directory, "%s", s->directory);
-    config.record_file = recorder_start(&err);
+    config.record_file = recorder_start(&fd, &err);
     if (!config.record_file)
         _exit(1);
-    s->all[rank] = rank_location_self(s->hosts[rank], config.record_file);
+    s->all[rank] = (struct rank_location){.process = process_self(), .record = fd};
+    memcpy(s->all[rank].host, s->hosts[rank], sizeof s->hosts[rank]);
     config.links = links_create(RANKS, rank, &s->all[rank].link, &err);
     meet(s, 0);
     config.local_ranks = local_ranks_create(s->all, RANKS, rank, config.record_file, &err);
@@ -206,7 +208,7 @@ static void be_rank(struct scene *s, int rank)
     meet(s, 1);
     if (!config.local_ranks || links_accept(config.links, &err) < 0)
         _exit(1);
-    record_unlink(config.record_file);
+    close(fd);
     watchdog = watchdog_start(&config, &err);
     if (!watchdog)
         _exit(1);

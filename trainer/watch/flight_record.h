@@ -106,27 +106,14 @@ const struct record_op *record_last(const struct flight_record *record);
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-/*
- * A file in /dev/shm that only its owner may open, named after its process. The name is needed only until the node's
- * other ranks have mapped it; after record_unlink nothing is left behind, however the processes end.
- */
 struct record_file;
 
-/*
- * Creates this process's record file. Removes the files of processes that were killed before record_unlink. If /dev/shm
- * is full or missing, the record is in private memory, which other ranks cannot read. NULL with CODE_IO when out of
- * memory.
- */
-struct record_file *record_create(struct error *err);
+/* This process's record. Others map it until the caller closes *fd (process_share). NULL with CODE_IO. */
+struct record_file *record_create(int *fd, struct error *err);
 
-/* The number of the file's file system, by which ranks detect whether they share it; 0 for private memory. */
-uint64_t record_filesystem(const struct record_file *file);
-
-/* Maps the record file of another process of this node, read-only; NULL with CODE_IO. */
-struct record_file *record_map(const struct process *owner, struct error *err);
-
-void record_unlink(struct record_file *file);
-void record_close(struct record_file *file); /* may be NULL; the owner's is unlinked too */
+/* Maps the record of another process of this node, read-only; NULL with CODE_IO. */
+struct record_file *record_map(const struct process *owner, int fd, struct error *err);
+void record_close(struct record_file *file); /* may be NULL */
 
 /* Copies the record and makes it safe, but for the ranks. False if the copy may be torn: in every try the writer was in
  * the middle of a change. A writer may be stopped there. */

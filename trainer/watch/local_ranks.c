@@ -20,19 +20,11 @@ struct local_ranks {
     int count;
 };
 
-struct rank_location rank_location_self(const char *host, const struct record_file *own)
-{
-    struct rank_location self = {.process = process_self(), .record_filesystem = record_filesystem(own)};
-
-    snprintf(self.host, sizeof self.host, "%s", host);
-    return self;
-}
-
-/* record_filesystem is 0 for a record in private memory, which no other rank can read. */
+/* A pid_namespace of 0 is unknown. */
 static bool same_node(const struct rank_location *a, const struct rank_location *b)
 {
-    return a->record_filesystem && a->record_filesystem == b->record_filesystem &&
-           a->process.pid_namespace == b->process.pid_namespace && strcmp(a->host, b->host) == 0;
+    return a->process.pid_namespace && a->process.pid_namespace == b->process.pid_namespace &&
+           strcmp(a->host, b->host) == 0;
 }
 
 static int map_rank(struct local_ranks *n, int rank, struct record_file *own, struct error *err)
@@ -40,7 +32,7 @@ static int map_rank(struct local_ranks *n, int rank, struct record_file *own, st
     struct mapped_rank *r = &n->mapped[n->count];
 
     r->rank = rank;
-    r->file = rank == n->rank ? own : record_map(&n->all[rank].process, err);
+    r->file = rank == n->rank ? own : record_map(&n->all[rank].process, (int)n->all[rank].record, err);
     if (!r->file)
         return error_prefix(err, "the flight record of rank %d", rank);
     r->process = n->all[rank].process;

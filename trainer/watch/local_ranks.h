@@ -16,14 +16,11 @@ struct local_ranks;
 struct rank_location {
     char host[HANG_HOST_SIZE]; /* the node's name */
     struct process process;
-    uint64_t record_filesystem; /* of its flight record: containers of one node may each have a /dev/shm of their own */
-    struct link_address link;   /* where it listens (links.h) */
+    int64_t record;           /* its flight record's descriptor (record_map) */
+    struct link_address link; /* where it listens (links.h) */
 };
 
-/* Without the link. */
-struct rank_location rank_location_self(const char *host, const struct record_file *own);
-
-/* all[world] is copied. No record may be unlinked until every rank has returned from this. */
+/* all[world] is copied. No rank may close its record's descriptor until every rank has returned from this. */
 struct local_ranks *local_ranks_create(const struct rank_location *all, int world, int rank, struct record_file *own,
                                        struct error *err);
 void local_ranks_destroy(struct local_ranks *local);

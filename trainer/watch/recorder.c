@@ -35,10 +35,10 @@ int64_t recorder_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-struct record_file *recorder_start(struct error *err)
+struct record_file *recorder_start(int *fd, struct error *err)
 {
     recorder_stop();
-    recorder.file = record_create(err);
+    recorder.file = record_create(fd, err);
     if (!recorder.file)
         return NULL;
     memset(&recorder.now, 0, sizeof recorder.now);

@@ -13,8 +13,8 @@
 #include "common/error.h"
 #include "trainer/watch/flight_record.h"
 
-/* Starts recording. NULL with CODE_IO when out of memory. */
-struct record_file *recorder_start(struct error *err);
+/* Starts recording in a file as record_create's. NULL with CODE_IO when out of memory. */
+struct record_file *recorder_start(int *fd, struct error *err);
 
 /* Ends it; the file is closed. */
 void recorder_stop(void);
