@@ -9,7 +9,7 @@
  * machines better than times do. More than 100% is no mistake: what fits in the cache is faster than the copy, which
  * does not, and attention is credited with the whole square of scores, of which causality spares it half.
  *
- * bench/machine calls it with --machine on all ranks at once, and rank 0 prints what plan/cluster.h wants to know of such
+ * bench/machine calls it with --machine on all ranks at once, and rank 0 prints what plan/plan_machine.h wants to know of such
  * a rank: the rates of the same operations, of memory and of exchanges while all ranks are busy.
  */
 #include "bench/kernels_operations.h"
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "common/philox.h"
-#include "plan/cluster.h"
+#include "plan/plan_machine.h"
 #include "plan/cost.h"
 #include "trainer/comm/comm.h"
 
@@ -195,11 +195,10 @@ static int print_machine(const struct bench *b, struct comm *world, struct error
            ranks > 1 ? "s" : "");
     printf("gpu = false;\npeak_fp32 = %.4g;\npeak_bf16 = %.4g;\n", peak,
            fmax(peak, device_measure_peak(b->dev, DTYPE_BF16)));
-    printf("product   = %.3f; # with gelu\nattention = %.3f;\n",
-           products / peak, attention / sums.attention / peak);
+    printf("product   = %.3f; # with gelu\nattention = %.3f;\n", products / peak, attention / sums.attention / peak);
     printf("memory    = %.4g; # of this node, divided among its ranks\n",
            (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / ranks);
-    printf("bandwidth = %.4g;\nrows      = %.4g;\n", b->bandwidth,
+    printf("bandwidth = %.4g;\nrow_bandwidth = %.4g;\n", b->bandwidth,
            stack.rows * sizeof(float) / 2 * elements / sums.rows);
     printf("host_rate = %.4g;\n", 32 * ranks / (sums.adamw + sums.squares));
     if (ranks > 1)

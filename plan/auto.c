@@ -35,7 +35,7 @@ static struct plan_limits limits_of(const struct job *job)
 }
 
 /* A number of nodes on which something fits: the fewest, if that is at most four times as many; 0: not 64 times. */
-static int find_nodes(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
+static int find_nodes(const struct job *job, const struct plan_machine *machine, const struct stack *stack, int ranks,
                       const struct plan_limits *limits)
 {
     int per_node = machine->level[0].ranks, nodes = (ranks + per_node - 1) / per_node;
@@ -62,7 +62,7 @@ static void advise_on_keys(const struct job *job, char *text, size_t size)
 }
 
 /* `given` is advise_on_keys's text. */
-static int fail_to_fit(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
+static int fail_to_fit(const struct job *job, const struct plan_machine *machine, const struct stack *stack, int ranks,
                        const struct plan_limits *limits, const struct plan_choice *smallest, const char *given,
                        struct error *err)
 {
@@ -85,14 +85,15 @@ int auto_choose(struct auto_choice *choice, const struct job *job, const struct 
     struct plan_limits limits = limits_of(job);
     struct plan_choice best;
     struct plan_results results = {.best = &best, .most = 1};
-    struct cluster machine;
+    struct plan_machine machine;
     int *per_node = &machine.level[0].ranks;
     struct stack stack;
     char mesh[256], given[256];
     double spared = 0;
     struct error why;
 
-    if (cluster_read(&machine, start->machine, err) < 0 || stack_read(&stack, cluster_own_stack(&machine), err) < 0)
+    if (plan_machine_read(&machine, start->machine, err) < 0 ||
+        stack_read(&stack, plan_machine_stack(&machine), err) < 0)
         return -1;
     if (job->device == (machine.gpu ? DEVICE_CPU : DEVICE_CUDA))
         return error_set(err, CODE_CONFIG, "parallel.mesh = \"auto\": %s is a machine %s GPUs, but device = \"%s\"",

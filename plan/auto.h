@@ -22,7 +22,7 @@
 #define AUTO_SIZE     (JOB_PATH_SIZE + 512) /* of its value */
 
 struct auto_start {
-    const char *machine; /* plan/cluster.h: a name or a file */
+    const char *machine; /* plan/plan_machine.h: a name or a file */
     int ranks, per_node; /* per_node 0: as the machine's GPUs */
     double node_bytes;   /* of memory that the ranks of a node may use on the host; 0: no limit but the machine's */
     double process;      /* bytes of a rank's process beside its buffers; 0: unknown, process_bytes is assumed */

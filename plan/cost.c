@@ -22,7 +22,7 @@ static const struct {
 const char *const cost_names[COST_PARTS] = {"products", "attention", "rows",     "head",      "launch",
                                             "tp",       "dp",        "pipeline", "optimizer", "offload"};
 
-double cluster_peak(const struct cluster *m, enum dtype dtype)
+double plan_machine_peak(const struct plan_machine *m, enum dtype dtype)
 {
     double peak = dtype == DTYPE_F32 ? m->peak_fp32 : dtype == DTYPE_BF16 ? m->peak_bf16 : m->peak_fp16;
 
@@ -32,7 +32,7 @@ double cluster_peak(const struct cluster *m, enum dtype dtype)
 struct cost_model {
     const struct job *job;
     struct mesh mesh;
-    const struct cluster *machine;
+    const struct plan_machine *machine;
     const struct stack *stack;
     double rows;                  /* of a micro-batch */
     double row_rows, stream_rows; /* that a tp rank's row operations handle; that it sends to the next stage */
@@ -43,10 +43,10 @@ struct cost_model {
     int block_tensors;
 };
 
-static struct cost_model model_of(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
+static struct cost_model model_of(const struct job *job, const struct mesh *mesh, const struct plan_machine *machine,
                                   const struct stack *stack)
 {
-    double peak = cluster_peak(machine, job->precision.compute);
+    double peak = plan_machine_peak(machine, job->precision.compute);
     struct cost_model m = {.job = job, .mesh = *mesh, .machine = machine, .stack = stack};
 
     m.rows = (double)job->batch.micro_batch * job->model.seq_length;
@@ -55,7 +55,7 @@ static struct cost_model model_of(const struct job *job, const struct mesh *mesh
     m.element = (double)dtype_size(job->precision.compute);
     m.product_rate = peak * machine->product * stack->product;
     m.attention_rate = peak * machine->attention * stack->attention;
-    m.row_bandwidth = machine->rows > 0 ? machine->rows : machine->bandwidth;
+    m.row_bandwidth = machine->row_bandwidth > 0 ? machine->row_bandwidth : machine->bandwidth;
     m.block_tensors = model_tensors(&job->model, UNIT_KIND_BLOCK, m.block);
     return m;
 }
@@ -63,7 +63,7 @@ static struct cost_model model_of(const struct job *job, const struct mesh *mesh
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */
 
 /* The level at which ranks that are `span` apart meet. */
-static const struct cluster_level *level_of(const struct cluster *machine, int span)
+static const struct machine_level *level_of(const struct plan_machine *machine, int span)
 {
     int level = 0;
 
@@ -75,7 +75,7 @@ static const struct cluster_level *level_of(const struct cluster *machine, int s
 /* All-gather or reduce-scatter of `bytes` in all, by n ranks that are `stride` apart. */
 static double collective_seconds(const struct cost_model *m, int n, int stride, double bytes)
 {
-    const struct cluster_level *inner = &m->machine->level[0], *level = level_of(m->machine, n * stride);
+    const struct machine_level *inner = &m->machine->level[0], *level = level_of(m->machine, n * stride);
     double bandwidth = level->bandwidth, messages = fmin(n - 1, 2 * log2(n));
 
     if (n == 1)
@@ -93,7 +93,7 @@ static double exposed_seconds(const struct cost_model *m, double exchange, doubl
 
 static double message_seconds(const struct cost_model *m)
 {
-    const struct cluster_level *level = level_of(m->machine, m->mesh.dp * m->mesh.tp + 1);
+    const struct machine_level *level = level_of(m->machine, m->mesh.dp * m->mesh.tp + 1);
     double bytes = m->stream_rows * m->job->model.hidden * m->element;
 
     return bytes / (level->bandwidth * m->stack->links) + level->latency;
@@ -479,8 +479,8 @@ static int cost_stages(const struct cost_model *m, struct stage_cost *stages, st
     return 0;
 }
 
-int plan_cost(const struct job *job, const struct mesh *mesh, const struct cluster *machine, const struct stack *stack,
-              struct plan_cost *cost, struct error *err)
+int plan_cost(const struct job *job, const struct mesh *mesh, const struct plan_machine *machine,
+              const struct stack *stack, struct plan_cost *cost, struct error *err)
 {
     struct cost_model m = model_of(job, mesh, machine, stack);
     struct stage_cost *stage;
@@ -496,13 +496,13 @@ int plan_cost(const struct job *job, const struct mesh *mesh, const struct clust
 
 int plan_traffic(const struct job *job, const struct mesh *mesh, struct plan_traffic *traffic, struct error *err)
 {
-    static const struct cluster links = {.gpu = true,
-                                         .peak_fp32 = 1e30,
-                                         .product = 1,
-                                         .attention = 1,
-                                         .bandwidth = 1e30,
-                                         .level = {{.bandwidth = 1}},
-                                         .levels = 1};
+    static const struct plan_machine links = {.gpu = true,
+                                              .peak_fp32 = 1e30,
+                                              .product = 1,
+                                              .attention = 1,
+                                              .bandwidth = 1e30,
+                                              .level = {{.bandwidth = 1}},
+                                              .levels = 1};
     static const struct stack bare = {
         .product = 1, .attention = 1, .links = 1, .fused_attention = true, .splits_rows = true, .exact_memory = true};
     struct cost_model m = model_of(job, mesh, &links, &bare);

@@ -15,9 +15,9 @@
  *   attention           fused (arXiv 2205.14135): 2 R (s + 380) d / t FLOPs causal, 4 R s d / t for BERT, at rate A;
  *                       the backward pass takes 2.9 times as long; CPUs: s + 160, 2.4. Else two batched products, and
  *                       `attention` bytes a score
- *   rows                stack.rows bytes at W (CPUs: at the machine's rate of rows), over R / t rows where rows are
+ *   rows                stack.rows bytes at W (CPUs: at its row_bandwidth), over R / t rows where rows are
  *                       split (arXiv 2205.05198); else 10 of 34 bytes are over all R rows
- *   head                three products R x V/t x d, and LOGIT_BYTES a logit at the rate of rows
+ *   head                three products R x V/t x d, and LOGIT_BYTES a logit at row_bandwidth
  *   tp                  a layer's forward pass all-gathers and reduce-scatters R d twice (arXiv 1909.08053), so does
  *                       the backward pass, and full recompute. Where rows are split, the backward pass also gathers
  *                       the products' inputs again; these two and the reduce-scatters run beside its products. Full
@@ -36,7 +36,7 @@
 
 #include "common/job.h"
 #include "common/mesh.h"
-#include "plan/cluster.h"
+#include "plan/plan_machine.h"
 #include "plan/state.h"
 
 enum cost_part {
@@ -60,8 +60,8 @@ struct plan_cost {
 };
 
 /* The step of this job on this mesh. -1 with CODE_CONFIG if the job does not fit the mesh. */
-int plan_cost(const struct job *job, const struct mesh *mesh, const struct cluster *machine, const struct stack *stack,
-              struct plan_cost *cost, struct error *err);
+int plan_cost(const struct job *job, const struct mesh *mesh, const struct plan_machine *machine,
+              const struct stack *stack, struct plan_cost *cost, struct error *err);
 
 /* What fused attention of one layer costs on one rank, of `batch` samples; backward: its backward pass. */
 double cost_attention_flops(const struct model_shape *shape, double batch, bool gpu, bool backward);
@@ -79,7 +79,7 @@ struct plan_memory {
     struct footprint footprint; /* of the largest stage, by the engine's arithmetic */
     double needed, held, host;
 };
-int plan_memory(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
+int plan_memory(const struct job *job, const struct mesh *mesh, const struct plan_machine *machine,
                 const struct stack *stack, struct plan_memory *memory, struct error *err);
 
 /* The rates by which published tables measure a step of `samples` in `seconds` on `ranks` ranks of that peak each
@@ -94,7 +94,7 @@ struct plan_rates {
 };
 struct plan_rates plan_rates(const struct job *job, int samples, int ranks, double peak, double seconds);
 
-double cluster_peak(const struct cluster *machine, enum dtype dtype);
+double plan_machine_peak(const struct plan_machine *machine, enum dtype dtype);
 
 /*
  * The FLOPs of a training step, by the published conventions (flops.c).

@@ -44,8 +44,8 @@ static double peer_activations(const struct rank_config *config, const struct st
 }
 
 /* Of one stage. */
-static void stage_memory(const struct rank_config *config, const struct cluster *machine, const struct stack *stack,
-                         struct plan_memory *memory)
+static void stage_memory(const struct rank_config *config, const struct plan_machine *machine,
+                         const struct stack *stack, struct plan_memory *memory)
 {
     struct footprint bytes = rank_config_bytes(config);
     double device = (double)footprint_device(&bytes) + (machine->gpu ? 0 : (double)footprint_host(&bytes));
@@ -86,7 +86,7 @@ static int most_layers(const struct job *job, const struct mesh *mesh, const int
     return stage;
 }
 
-int plan_memory(const struct job *job, const struct mesh *mesh, const struct cluster *machine,
+int plan_memory(const struct job *job, const struct mesh *mesh, const struct plan_machine *machine,
                 const struct stack *stack, struct plan_memory *memory, struct error *err)
 {
     const struct device_traits traits = {.is_host = !machine->gpu,

@@ -7,6 +7,7 @@
 #include "common/option.h"
 #include "common/text.h"
 #include "plan/search.h"
+#include "plan/predict.h"
 #include "plan/sweep.h"
 
 static const char usage[] = "Usage: muster-plan --machine NAME --nodes N[-M[:STEP]] JOB.cfg [--set path=value]...\n"
@@ -42,7 +43,7 @@ struct plan_options {
 /* What a search was asked, and what it found. */
 struct plan_report {
     struct job job;
-    struct cluster cluster;
+    struct plan_machine machine;
     struct stack stack;
     int nodes, ranks;
     struct plan_results results;
@@ -56,7 +57,7 @@ static struct plan_rates rates_of(const struct plan_report *report, const struct
 
     plan_apply(c, &job);
     return plan_rates(&job, job.batch.global_batch, report->ranks,
-                      cluster_peak(&report->cluster, job.precision.compute), c->cost.seconds);
+                      plan_machine_peak(&report->machine, job.precision.compute), c->cost.seconds);
 }
 
 static double to_gib(double bytes)
@@ -79,7 +80,7 @@ static void print_head(const struct plan_report *r)
         printf("The error of predicted times was %.0f%% in the median: meshes as close to the fastest (=) are equal,\n"
                "and the simplest of them is first.\n",
                100 * r->stack.error);
-    if (r->cluster.gpu && r->stack.exact_memory)
+    if (r->machine.gpu && r->stack.exact_memory)
         printf("muster has not run on several GPUs: only predictions for one were compared with measurements.\n");
 }
 
@@ -157,7 +158,7 @@ static int print_other(const struct plan_report *r, const char *name, const stru
     const struct plan_choice *best = r->results.count ? &r->results.best[0] : NULL, *c = &results.smallest;
     char why[100], mesh[160];
 
-    if (plan_search(&r->job, &r->cluster, &r->stack, r->ranks, limits, &results, err) < 0)
+    if (plan_search(&r->job, &r->machine, &r->stack, r->ranks, limits, &results, err) < 0)
         return err->code == CODE_CONFIG ? 0 : -1; /* the model's shape does not allow it */
     if (results.count == 0) {
         snprintf(why, sizeof why, "needs %.1f GiB, mostly %s", to_gib(c->memory.needed),
@@ -188,7 +189,7 @@ static int print_others(const struct plan_report *r, struct error *err)
     } others[] = {
         {"dp alone, ZeRO-1", {.tp = 1, .pp = 1, .zero = 1, .recompute = -1, .offload = -1}},
         {"dp alone, ZeRO-3", {.tp = 1, .pp = 1, .zero = 3, .recompute = -1, .offload = -1}},
-        {"tp over a node", {.tp = r->cluster.level[0].ranks, .zero = -1, .recompute = -1, .offload = -1}},
+        {"tp over a node", {.tp = r->machine.level[0].ranks, .zero = -1, .recompute = -1, .offload = -1}},
         {"without recompute", {.zero = -1, .recompute = RECOMPUTE_NONE, .offload = -1}},
         {"micro-batches of 1", {.micro_batch = 1, .zero = -1, .recompute = -1, .offload = -1}},
         {"as in the job file",
@@ -212,14 +213,14 @@ static int print_others(const struct plan_report *r, struct error *err)
 static int print_other_type(const struct plan_report *r, struct error *err)
 {
     const struct plan_limits limits = PLAN_FREE;
-    const struct cluster *m = &r->cluster;
+    const struct plan_machine *m = &r->machine;
     enum dtype half = m->peak_fp16 > m->peak_bf16 ? DTYPE_F16 : DTYPE_BF16;
-    struct plan_report other = {.cluster = *m, .ranks = r->ranks};
+    struct plan_report other = {.machine = *m, .ranks = r->ranks};
     struct plan_choice best;
     char set[64], *sets[] = {set};
     int result;
 
-    if (cluster_peak(m, half) <= m->peak_fp32)
+    if (plan_machine_peak(m, half) <= m->peak_fp32)
         return 0;
     other.results = (struct plan_results){.best = &best, .most = 1};
     snprintf(set, sizeof set, "precision.compute=%s",
@@ -242,7 +243,7 @@ static int print_table(const struct plan_report *r, struct error *err)
     if (r->results.tried > 0 && print_other_type(r, err) < 0)
         return -1;
     printf("%d node%s of %s, %d rank%s of %.1f GiB: %ld of %ld settings fit\n", r->nodes, r->nodes == 1 ? "" : "s",
-           r->cluster.name, r->ranks, r->ranks == 1 ? "" : "s", to_gib(r->cluster.memory), r->results.fitting,
+           r->machine.name, r->ranks, r->ranks == 1 ? "" : "s", to_gib(r->machine.memory), r->results.fitting,
            r->results.tried);
     if (r->results.count > 0) {
         print_columns("");
@@ -279,7 +280,7 @@ static void print_json(const struct plan_report *r)
 {
     printf("{\"machine\": \"%s\", \"stack\": \"%s\", \"nodes\": %d, \"ranks\": %d, \"tried\": %ld, "
            "\"fitting\": %ld, \"best\": [",
-           r->cluster.name, r->stack.name, r->nodes, r->ranks, r->results.tried, r->results.fitting);
+           r->machine.name, r->stack.name, r->nodes, r->ranks, r->results.tried, r->results.fitting);
     for (int i = 0; i < r->results.count; i++) {
         printf("%s", i ? ", " : "");
         print_choice_json(r, &r->results.best[i]);
@@ -303,17 +304,17 @@ static int write_job(const char *path, const struct job *job, const struct plan_
     return fclose(out) == 0 ? 0 : error_errno(err, CODE_IO, "%s", path);
 }
 
-static int read_machine(const struct plan_options *options, struct cluster *machine, struct stack *stack,
+static int read_machine(const struct plan_options *options, struct plan_machine *machine, struct stack *stack,
                         struct error *err)
 {
-    if (cluster_read(machine, options->machine, err) < 0)
+    if (plan_machine_read(machine, options->machine, err) < 0)
         return -1;
-    return stack_read(stack, options->stack ? options->stack : cluster_own_stack(machine), err);
+    return stack_read(stack, options->stack ? options->stack : plan_machine_stack(machine), err);
 }
 
 static int run_predict(const struct plan_options *options, const char *path)
 {
-    struct cluster machine;
+    struct plan_machine machine;
     struct stack stack;
     struct error err;
     FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
@@ -349,7 +350,7 @@ static int search_nodes(struct plan_report *report, struct error *err)
     const struct plan_choice *least = &results->smallest;
     char text[160];
 
-    if (plan_search(&report->job, &report->cluster, &report->stack, report->ranks, &limits, results, err) < 0) {
+    if (plan_search(&report->job, &report->machine, &report->stack, report->ranks, &limits, results, err) < 0) {
         snprintf(report->why, sizeof report->why, "%s", err->text);
         results->count = 0;
         return err->code == CODE_CONFIG ? 0 : -1;
@@ -391,13 +392,13 @@ static int plan_job(const struct plan_options *options, struct plan_report *repo
     for (int nodes = first, next; nodes <= last; nodes = next < last || nodes == last ? next : last) {
         next = step ? nodes + step : 2 * nodes;
         report->nodes = nodes;
-        report->ranks = nodes * report->cluster.level[0].ranks;
+        report->ranks = nodes * report->machine.level[0].ranks;
         if (plan_nodes(options, report, first == last, err) < 0)
             return -1;
     }
     if (!report->fitted)
         return error_set(err, CODE_CONFIG, "nothing fits %s node%s of %s", options->nodes, last == 1 ? "" : "s",
-                         report->cluster.name);
+                         report->machine.name);
     return 0;
 }
 
@@ -411,11 +412,11 @@ static int run_plan(const struct plan_options *options, const char *path)
         return option_fail("--nodes %s must be N, N-M or N-M:STEP, from 1 to %d", options->nodes, MOST_NODES);
     if (options->write && first != last)
         return option_fail("--write needs one number of nodes");
-    if (read_machine(options, &report.cluster, &report.stack, &err) < 0 ||
+    if (read_machine(options, &report.machine, &report.stack, &err) < 0 ||
         job_load(&report.job, path, options->sets.text, (int)options->sets.count, &err) < 0)
         return error_report(&err);
     if (options->ranks)
-        report.cluster.level[0].ranks = (int)options->ranks;
+        report.machine.level[0].ranks = (int)options->ranks;
     report.results.best = error_calloc((size_t)options->top, sizeof *report.results.best, &err);
     result = report.results.best ? plan_job(options, &report, first, last, step, &err) : -1;
     free(report.results.best);

@@ -1,4 +1,4 @@
-#include "plan/sweep.h"
+#include "plan/predict.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "plan/cost.h"
+#include "plan/sweep.h"
 
 enum { MOST_COLUMNS = 128 };
 
@@ -131,7 +132,7 @@ static int set_shape(struct sweep_lines *sets, struct table_row *row, struct err
 }
 
 /* Where a row's ranks are fewer than dp x tp x pp, dp follows from the ranks. dp 0: the row says neither. */
-static struct mesh row_mesh(struct table_row *row, const struct cluster *machine)
+static struct mesh row_mesh(struct table_row *row, const struct plan_machine *machine)
 {
     double tp = ROW_NUMBER(row, "tp"), pp = ROW_NUMBER(row, "pp"), dp = ROW_NUMBER(row, "dp");
     double gpus = ROW_NUMBER(row, "gpus", "ranks"), nodes = ROW_NUMBER(row, "nodes");
@@ -188,8 +189,8 @@ static void set_rest(struct sweep_lines *sets, struct table_row *row, const stru
         add_set(sets, "precision.gradients", strcasecmp(gradients, "fp32") == 0 ? "fp32" : "compute");
 }
 
-static int parse_row(struct job *job, struct table_row *row, const struct mesh *mesh, const struct cluster *machine,
-                     const struct stack *stack, struct error *err)
+static int parse_row(struct job *job, struct table_row *row, const struct mesh *mesh,
+                     const struct plan_machine *machine, const struct stack *stack, struct error *err)
 {
     struct sweep_lines sets = {NULL, 0};
     int result;
@@ -212,7 +213,7 @@ static int parse_row(struct job *job, struct table_row *row, const struct mesh *
     return result;
 }
 
-static int row_predict(struct table_row *row, const struct cluster *machine, const struct stack *stack,
+static int row_predict(struct table_row *row, const struct plan_machine *machine, const struct stack *stack,
                        struct plan_memory *memory, struct plan_cost *cost, struct error *err)
 {
     struct mesh mesh = row_mesh(row, machine);
@@ -231,7 +232,7 @@ static int row_predict(struct table_row *row, const struct cluster *machine, con
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 /* Returns whether it was predicted. */
-static bool print_row(FILE *out, const char *line, struct table_row *row, const struct cluster *machine,
+static bool print_row(FILE *out, const char *line, struct table_row *row, const struct plan_machine *machine,
                       const struct stack *stack, const char *where, int number)
 {
     struct plan_memory memory;
@@ -274,7 +275,7 @@ static int check_head(struct table_row *head, const char *line, const char *wher
     return 0;
 }
 
-int predict_table(FILE *in, FILE *out, const char *name, const struct cluster *machine, const struct stack *stack,
+int predict_table(FILE *in, FILE *out, const char *name, const struct plan_machine *machine, const struct stack *stack,
                   struct error *err)
 {
     struct table_row row = {.count = 0};

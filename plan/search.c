@@ -45,7 +45,7 @@ const char *plan_describe(const struct plan_choice *c, char *text, size_t size)
 }
 
 struct mesh_search {
-    const struct cluster *cluster;
+    const struct plan_machine *machine;
     const struct stack *stack;
     const struct plan_limits *limits;
     struct plan_results *results;
@@ -107,16 +107,16 @@ static bool try_choice(struct mesh_search *s, struct plan_choice *c)
     struct plan_results *r = s->results;
 
     plan_apply(c, &s->job);
-    s->failed = s->failed || plan_memory(&s->job, &c->mesh, s->cluster, s->stack, &c->memory, s->err) < 0;
+    s->failed = s->failed || plan_memory(&s->job, &c->mesh, s->machine, s->stack, &c->memory, s->err) < 0;
     if (s->failed)
         return false;
     if (r->tried++ == 0 || c->memory.needed < r->smallest.memory.needed)
         r->smallest = *c;
-    if (c->memory.needed > s->cluster->memory ||
+    if (c->memory.needed > s->machine->memory ||
         (s->limits->host_memory > 0 && c->memory.host > s->limits->host_memory))
         return false;
     r->fitting++;
-    s->failed = plan_cost(&s->job, &c->mesh, s->cluster, s->stack, &c->cost, s->err) < 0 ||
+    s->failed = plan_cost(&s->job, &c->mesh, s->machine, s->stack, &c->cost, s->err) < 0 ||
                 error_reserve(&s->fit, &s->room, s->count, 1, sizeof *s->fit, s->err) < 0;
     if (!s->failed)
         s->fit[s->count++] = *c;
@@ -139,7 +139,7 @@ static bool try_savings(struct mesh_search *s, struct plan_choice *c)
     for (int offload = OFFLOAD_NONE; offload <= OFFLOAD_OPTIMIZER; offload++) {
         bool fits = false;
 
-        if (!limit_allows(s->limits->offload, offload) || (offload && !s->cluster->gpu))
+        if (!limit_allows(s->limits->offload, offload) || (offload && !s->machine->gpu))
             continue;
         c->offload = (enum offload)offload;
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL && !fits; recompute++) {
@@ -186,7 +186,7 @@ static bool limits_allow(const struct plan_limits *limits, const struct model_sh
 
 static void try_meshes(struct mesh_search *s, int ranks)
 {
-    int most_tp = s->limits->tp ? s->limits->tp : s->cluster->level[0].ranks;
+    int most_tp = s->limits->tp ? s->limits->tp : s->machine->level[0].ranks;
     int smallest = s->job.batch.rampup_start ? s->job.batch.rampup_start : s->job.batch.global_batch;
 
     for (int tp = 1; tp <= ranks && tp <= most_tp; tp++)
@@ -198,11 +198,11 @@ static void try_meshes(struct mesh_search *s, int ranks)
         }
 }
 
-int plan_search(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
+int plan_search(const struct job *job, const struct plan_machine *machine, const struct stack *stack, int ranks,
                 const struct plan_limits *limits, struct plan_results *results, struct error *err)
 {
     struct mesh_search s = {
-        .cluster = machine, .stack = stack, .limits = limits, .results = results, .job = *job, .err = err};
+        .machine = machine, .stack = stack, .limits = limits, .results = results, .job = *job, .err = err};
 
     results->count = 0;
     results->tried = results->fitting = 0;

@@ -39,7 +39,7 @@ struct plan_results {
 
 /* The job's mesh keys are not read; its model, batch, precision and the rest are. -1 with CODE_CONFIG if the model has
  * no mesh of so many ranks; results->count 0 if there are meshes but none fits. */
-int plan_search(const struct job *job, const struct cluster *machine, const struct stack *stack, int ranks,
+int plan_search(const struct job *job, const struct plan_machine *machine, const struct stack *stack, int ranks,
                 const struct plan_limits *limits, struct plan_results *results, struct error *err);
 
 /* Sets the job's parallel and batch keys to the choice. parallel.reduce and recompute_layers stay as the job gives them,

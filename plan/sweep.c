@@ -11,21 +11,20 @@
 #include "common/option.h"
 #include "common/text.h"
 
-static const char usage[] =
-    "Usage: muster-plan sweep DIR JOB.cfg --try PATH=A,B,... [--row \"PATH=A ...\"]...\n"
-    "       muster-plan sweep DIR --table [--machine NAME]\n"
-    "\n"
-    "Writes the rows of a sweep into DIR, and prints the command that runs them.\n"
-    "\n"
-    "  --try PATH=A,B,...   all combinations of these values; also nodes= and ranks=,\n"
-    "                       and batch.micro_batch=max for the largest that fits\n"
-    "  --row \"PATH=A ...\"   one more row\n"
-    "  --set PATH=VALUE     override a key of the job file in all rows\n"
-    "  --steps N            steps of a row (default 5)\n"
-    "  --table              print the results so far, and write DIR/table.csv\n"
-    "  --machine NAME       predict each row for this machine\n"
-    "  -h, --help           show this\n"
-    "  -V, --version        show the version\n";
+static const char usage[] = "Usage: muster-plan sweep DIR JOB.cfg --try PATH=A,B,... [--row \"PATH=A ...\"]...\n"
+                            "       muster-plan sweep DIR --table [--machine NAME]\n"
+                            "\n"
+                            "Writes the rows of a sweep into DIR, and prints the command that runs them.\n"
+                            "\n"
+                            "  --try PATH=A,B,...   all combinations of these values; also nodes= and ranks=,\n"
+                            "                       and batch.micro_batch=max for the largest that fits\n"
+                            "  --row \"PATH=A ...\"   one more row\n"
+                            "  --set PATH=VALUE     override a key of the job file in all rows\n"
+                            "  --steps N            steps of a row (default 5)\n"
+                            "  --table              print the results so far, and write DIR/table.csv\n"
+                            "  --machine NAME       predict each row for this machine\n"
+                            "  -h, --help           show this\n"
+                            "  -V, --version        show the version\n";
 
 static int add_line(struct sweep_lines *lines, const char *text, struct error *err)
 {
@@ -49,7 +48,8 @@ static int add_product(const struct sweep_lines *axes, size_t axis, const char *
         int length = (int)strcspn(++value, ","), name = (int)strcspn(text, "=") + 1;
 
         if (snprintf(next, sizeof next, "%s%s%.*s%.*s", row, axis ? " " : "", name, text, length, value) >=
-                (int)sizeof next || rows->count >= SWEEP_MOST_ROWS)
+                (int)sizeof next ||
+            rows->count >= SWEEP_MOST_ROWS)
             return error_set(err, CODE_USAGE, "more than %d rows, or a row of more than %d bytes", SWEEP_MOST_ROWS,
                              SWEEP_ROW_SIZE);
         result = add_product(axes, axis + 1, next, rows, err);
@@ -205,13 +205,13 @@ static int take_row(const char *text, void *to)
 
 static int print_tables(const char *dir, const char *machine_name, struct error *err)
 {
-    struct cluster machine;
+    struct plan_machine machine;
     char *text = NULL;
     size_t size;
     FILE *csv;
     int result;
 
-    if (machine_name && cluster_read(&machine, machine_name, err) < 0)
+    if (machine_name && plan_machine_read(&machine, machine_name, err) < 0)
         return -1;
     csv = open_memstream(&text, &size); /* a sweep that cannot be read leaves the last table as it is */
     if (!csv)

@@ -1,7 +1,5 @@
 /*
- * sweep.h - the subcommands of muster-plan: predict (at the end), and sweep.
- *
- * A sweep measures a table of settings. muster-plan writes the rows into a directory, a job array of etc/sweep.sbatch
+ * sweep.h - muster-plan sweep: measures a table of settings. muster-plan writes the rows into a directory, a job array of etc/sweep.sbatch
  * runs them, and muster-plan makes tables of their results. The directory has:
  *
  *     job.cfg     the job, without checkpoints, validations and schedules, which a few steps need not have
@@ -18,7 +16,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "plan/cluster.h"
+#include "plan/plan_machine.h"
 
 enum {
     SWEEP_MOST_ROWS = 1000, /* Slurm's default MaxArraySize is 1001 */
@@ -49,26 +47,9 @@ void sweep_row_read(struct sweep_row *row, const char *line, double largest); /*
  * Writes the tables of DIR: CSV in the columns of the published tables, which predict_table reads too, and Markdown of
  * the settings that differ between rows and the results, with a prediction beside unless `machine` is NULL.
  */
-int sweep_tables(const char *dir, const struct cluster *machine, FILE *csv, FILE *markdown, struct error *err);
+int sweep_tables(const char *dir, const struct plan_machine *machine, FILE *csv, FILE *markdown, struct error *err);
 
 /* The subcommand; argv[0] is "sweep". Returns the exit code. */
 int sweep_main(int argc, char **argv);
-
-/* ---- predict.c --------------------------------------------------------------------------------------------------- */
-
-/*
- * muster-plan predict: adds columns to a published table (CSV), each row predicted from its own columns.
- *
- * Columns are found by name: model or size, params, layers, hidden, heads, seq, vocab, nodes, gpus, dp, tp, pp, chunks,
- * zero, offload, recompute, micro_batch, global_batch, grad_accum, precision, device. What a row lacks comes from the
- * stack's settings, or follows from the others: ranks from dp x tp x pp, gpus or nodes; the micro-batch is the global
- * batch / dp, the global batch dp x micro_batch x grad_accum; layers, hidden and heads from the model's name. Unknown
- * columns are kept as they are. A row that cannot be predicted gets empty columns and a line on stderr; the others are
- * still predicted, and the end is CODE_DATA.
- */
-
-/* `name` is the table's, for messages. */
-int predict_table(FILE *in, FILE *out, const char *name, const struct cluster *machine, const struct stack *stack,
-                  struct error *err);
 
 #endif

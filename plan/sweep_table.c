@@ -28,7 +28,7 @@ struct table_line {
 struct sweep_table {
     struct table_line *lines;
     size_t count;
-    const struct cluster *machine;
+    const struct plan_machine *machine;
     struct stack stack;
     char *job_text;
     bool cpu;
@@ -121,8 +121,11 @@ static void fill_line(const struct sweep_table *table, const char *keys, const c
     static const struct {
         int column, digits;
         const char *key;
-    } measured[] = {{TOKENS, 1, "\"tokens_per_second\":"}, {TFLOPS, 4, "\"tflops\":"}, {MFU, 4, "\"mfu\":"},
-                    {HFU, 4, "\"hfu\":"}, {MEMORY, 1, "\nmemory_mib="}};
+    } measured[] = {{TOKENS, 1, "\"tokens_per_second\":"},
+                    {TFLOPS, 4, "\"tflops\":"},
+                    {MFU, 4, "\"mfu\":"},
+                    {HFU, 4, "\"hfu\":"},
+                    {MEMORY, 1, "\nmemory_mib="}};
     struct sweep_row row;
     struct error refused;
     struct mesh mesh;
@@ -227,10 +230,10 @@ static void print_markdown(const struct sweep_table *table, FILE *out)
     }
 }
 
-int sweep_tables(const char *dir, const struct cluster *machine, FILE *csv, FILE *markdown, struct error *err)
+int sweep_tables(const char *dir, const struct plan_machine *machine, FILE *csv, FILE *markdown, struct error *err)
 {
     struct sweep_table table = {.machine = machine};
-    int result = machine ? stack_read(&table.stack, cluster_own_stack(machine), err) : 0;
+    int result = machine ? stack_read(&table.stack, plan_machine_stack(machine), err) : 0;
 
     if (result == 0)
         result = read_sweep(&table, dir, err);

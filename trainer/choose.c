@@ -10,7 +10,7 @@
 #include "common/crc32c.h"
 #include "common/memory_limit.h"
 #include "plan/auto.h"
-#include "plan/cluster.h"
+#include "plan/plan_machine.h"
 #include "plan/state.h"
 
 /* ---- the device ---- */
@@ -53,7 +53,7 @@ static int find_machine(const struct job *job, char *name, size_t size, struct e
 
     if (!dev)
         return -1;
-    if (!cluster_of_device(device_describe(dev), name, size))
+    if (!plan_machine_of_device(device_describe(dev), name, size))
         result = error_set(err, CODE_CONFIG,
                            "parallel.mesh = \"auto\": muster-plan(1) knows no machine with \"%s\": set "
                            "parallel.machine",

@@ -1,7 +1,8 @@
 /*
  * units.h - the model as a list of units: token embedding, positions, block 0..L-1, head. All parameters of a unit
  * (this rank's tensor-parallel slice) lie in one flat buffer; sharding, gathering, reducing and checkpointing know only
- * units and the tensors in them. Pure arithmetic: nothing here allocates device memory.
+ * units and the tensors in them. Pure arithmetic: nothing here allocates device memory. It is not in trainer/ because
+ * `muster-ckpt reshard` and export, which have no trainer, write the shards of any mesh.
  *
  *     unit  |ln_1.weight| ... |mlp.c_proj.bias|attn.c_attn.weight| ... |mlp.c_proj.weight|padding|
  *           0    whole on every tp rank     replicated     this tp rank's slices                  count

@@ -1,12 +1,13 @@
 /* The cost model, the memory of a mesh's largest stage, the search, and predicted tables. */
 #include <math.h>
 
+#include "plan/predict.h"
 #include "plan/sweep.h"
 #include "plan/rank_config.h"
 #include "plan/search.h"
 #include "tests/unit/test_files.h"
 
-static struct cluster a100;
+static struct plan_machine a100;
 static struct stack ours, peer;
 
 static int read_machines(void **state)
@@ -14,7 +15,7 @@ static int read_machines(void **state)
     struct error err;
 
     setenv("MUSTER_MACHINES", MACHINES, 1);
-    if (cluster_read(&a100, "a100-80", &err) < 0 || stack_read(&ours, "muster", &err) < 0 ||
+    if (plan_machine_read(&a100, "a100-80", &err) < 0 || stack_read(&ours, "muster", &err) < 0 ||
         stack_read(&peer, "bigscience", &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return -1;
@@ -53,21 +54,22 @@ static void every_machine_is_read(void **state)
 {
     static const char *const machines[] = {"a100-40", "A100-80", "a64fx", "h100", "h200", "v100"};
     static const char *const stacks[] = {"muster", "muster-cpu", "megatron-deepspeed", "mosaicml", "bigscience"};
-    struct cluster cluster;
+    struct plan_machine cluster;
     struct stack stack;
     struct error err;
 
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
-        assert_int_equal(cluster_read(&cluster, machines[i], &err), 0);
+        assert_int_equal(plan_machine_read(&cluster, machines[i], &err), 0);
         assert_true(cluster.product > 0 && cluster.product < 1 && cluster.levels == 2);
     }
     for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
         assert_int_equal(stack_read(&stack, stacks[i], &err), 0);
-    assert_int_equal(cluster_read(&cluster, "b200", &err), -1);
-    assert_string_equal(err.text, "no file for \"b200\": give a path, or one of a100-40, a100-80, a64fx, h100, h200, v100");
-    assert_int_equal(cluster_read(&cluster, "./no.cfg", &err), -1);
+    assert_int_equal(plan_machine_read(&cluster, "b200", &err), -1);
+    assert_string_equal(err.text,
+                        "no file for \"b200\": give a path, or one of a100-40, a100-80, a64fx, h100, h200, v100");
+    assert_int_equal(plan_machine_read(&cluster, "./no.cfg", &err), -1);
     assert_string_equal(err.text, "no file for \"./no.cfg\"");
-    assert_int_equal(cluster_read(&cluster, "H100", &err), 0);
+    assert_int_equal(plan_machine_read(&cluster, "H100", &err), 0);
     assert_string_equal(cluster.name, "h100");
     assert_int_equal(stack_read(&stack, "llm.c", &err), -1);
     assert_non_null(strstr(err.text, "no stack \"llm.c\": it has muster, muster-cpu, "));
@@ -76,11 +78,11 @@ static void every_machine_is_read(void **state)
 static void a_missing_number_is_named(void **state)
 {
     const char *path = "test_plan.cfg";
-    struct cluster cluster;
+    struct plan_machine cluster;
     struct error err;
 
     write_text(path, "gpu = true;\npeak_fp32 = 1e12;\nproduct = \"fast\";\n");
-    assert_int_equal(cluster_read(&cluster, path, &err), -1);
+    assert_int_equal(plan_machine_read(&cluster, path, &err), -1);
     assert_string_equal(err.text, "test_plan.cfg:3: \"product\" must be a number");
     remove(path);
 }
@@ -113,7 +115,7 @@ static void parts_add_up(void **state)
 static void the_bubble_is_the_papers(void **state)
 {
     struct job job = job_of("gpt-1.3b", 256, 1);
-    struct cluster cluster = a100;
+    struct plan_machine cluster = a100;
 
     job.model.vocab = 2;
     job.parallel.zero = 0;
@@ -173,10 +175,10 @@ static void measured_steps_are_predicted(void **state)
         struct job job = job_of(rows[i].preset, rows[i].batch, rows[i].micro);
         struct mesh one = {1, 1, 1};
         struct plan_cost cost;
-        struct cluster machine;
+        struct plan_machine machine;
         struct stack stack;
 
-        assert_int_equal(cluster_read(&machine, rows[i].machine, &err), 0);
+        assert_int_equal(plan_machine_read(&machine, rows[i].machine, &err), 0);
         assert_int_equal(stack_read(&stack, rows[i].stack, &err), 0);
         job.model.seq_length = rows[i].seq;
         assert_int_equal(plan_cost(&job, &one, &machine, &stack, &cost, &err), 0);
@@ -197,9 +199,9 @@ static void a_large_model_is_at_the_limit_of_power(void **state)
         struct plan_choice best;
         struct plan_results results = {.best = &best, .most = 1};
         struct plan_rates rates;
-        struct cluster machine;
+        struct plan_machine machine;
 
-        assert_int_equal(cluster_read(&machine, machines[i], &err), 0);
+        assert_int_equal(plan_machine_read(&machine, machines[i], &err), 0);
         assert_int_equal(plan_search(&job, &machine, &ours, 8, &limits, &results, &err), 0);
         rates = plan_rates(&job, 1024, 8, machine.peak_bf16, best.cost.seconds);
         assert_true(rates.mfu > 0.55 && rates.mfu < 0.66);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "common/text.h"
+#include "plan/predict.h"
 #include "plan/sweep.h"
 #include "tests/unit/test_files.h"
 
@@ -85,7 +86,8 @@ static void row_has_nodes_ranks_and_keys(void **state)
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-#define NOTE "out of memory: 1 rank on n1 would hold 0.0495 GiB and the limit is 0.0488 GiB: ask for more (sbatch --mem)"
+#define NOTE                                                                                                           \
+    "out of memory: 1 rank on n1 would hold 0.0495 GiB and the limit is 0.0488 GiB: ask for more (sbatch --mem)"
 
 struct sweep_dir {
     char path[64];
@@ -142,21 +144,21 @@ static int remove_sweep(void **state)
     return 0;
 }
 
-static void read_machine(struct cluster *machine, const char *name)
+static void read_machine(struct plan_machine *machine, const char *name)
 {
     char path[512];
     struct error err;
 
     snprintf(path, sizeof path, "%s/etc/machines", getenv("top_srcdir"));
     setenv("MUSTER_MACHINES", path, 1);
-    assert_int_equal(cluster_read(machine, name, &err), 0);
+    assert_int_equal(plan_machine_read(machine, name, &err), 0);
 }
 
 static void make_tables(struct sweep_dir *dir, const char *machine_name)
 {
     size_t sizes[2];
     FILE *csv = open_memstream(&dir->csv, &sizes[0]), *markdown = open_memstream(&dir->markdown, &sizes[1]);
-    struct cluster machine;
+    struct plan_machine machine;
     struct error err;
 
     if (machine_name)
@@ -210,7 +212,7 @@ static void markdown_has_the_prediction_beside(void **state)
     assert_int_equal(lines_with(dir->markdown, "parallel.tp=2", "(too much)"), 0);
     assert_int_equal(lines_with(dir->markdown, "|   4 | parallel.zero=3", "| not run yet"), 1);
     assert_int_equal(lines_with(dir->markdown, "|   3 |", NOTE), 1); /* not cut */
-    copy = strdup(dir->markdown); /* all lines have the same width */
+    copy = strdup(dir->markdown);                                    /* all lines have the same width */
     for (char *line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         width = width ? width : strlen(line);
         assert_int_equal(strlen(line), width);
@@ -221,7 +223,7 @@ static void markdown_has_the_prediction_beside(void **state)
 static void predict_reads_the_csv(void **state)
 {
     struct sweep_dir *dir = *state;
-    struct cluster machine;
+    struct plan_machine machine;
     struct stack stack;
     struct error err;
     size_t size;

@@ -1,4 +1,4 @@
-#include "trainer/model/head.h"
+#include "trainer/model/vocabulary.h"
 
 #include <string.h>
 

@@ -1,26 +1,26 @@
 /*
- * cluster.h - what a machine can do, and what a stack of software makes of it: etc/machines/NAME.cfg and
+ * plan_machine.h - what a machine can do, and what a stack of software makes of it: etc/machines/NAME.cfg and
  * etc/machines/stacks.cfg (libconfig). Those files give each number with its source. Rates are in bytes or FLOPs a
  * second, times in seconds.
  */
-#ifndef MUSTER_PLAN_CLUSTER_H
-#define MUSTER_PLAN_CLUSTER_H
+#ifndef MUSTER_PLAN_PLAN_MACHINE_H
+#define MUSTER_PLAN_PLAN_MACHINE_H
 
 #include <stdbool.h>
 
 #include "common/error.h"
 
-enum { CLUSTER_LEVELS = 4, STACK_SETTINGS = 12 };
+enum { MACHINE_LEVELS = 4, STACK_SETTINGS = 12 };
 
 /* Links of one level: of a node's GPUs, then of nodes under one switch, ... The last level reaches everywhere. */
-struct cluster_level {
+struct machine_level {
     int ranks;        /* that are joined at this level; the last one's is not read */
     double bandwidth; /* of one rank, each way, as a large collective measures it ("bus bandwidth") */
     double latency;   /* of one message */
 };
 
 /* A rank is a GPU, or a CPU node's rank. */
-struct cluster {
+struct plan_machine {
     char name[64];
     bool gpu;
     double peak_fp32, peak_bf16, peak_fp16; /* by the data sheet: the denominators of MFU */
@@ -29,10 +29,10 @@ struct cluster {
     double attention; /* fraction of the peak that fused attention reaches, causal FLOPs counted, forward */
     double memory;    /* bytes of a rank */
     double bandwidth; /* of that memory, as a large copy measures it */
-    double rows;      /* what operations by row reach of it; 0: all. A CPU's compute, and move more within caches */
-    double host_link; /* between host and device memory, each way, of one rank */
-    double host_rate; /* of a node's memory in an optimizer step on the host, all ranks together */
-    struct cluster_level level[CLUSTER_LEVELS];
+    double row_bandwidth; /* what operations by row reach of it; 0: all. A CPU's compute, and move more within caches */
+    double host_link;     /* between host and device memory, each way, of one rank */
+    double host_rate;     /* of a node's memory in an optimizer step on the host, all ranks together */
+    struct machine_level level[MACHINE_LEVELS];
     int levels;
 };
 
@@ -64,13 +64,13 @@ struct stack {
 };
 
 /* `name` is a file, or NAME of etc/machines. Both search $MUSTER_MACHINES, then the build's and the installed place. */
-int cluster_read(struct cluster *machine, const char *name, struct error *err);
+int plan_machine_read(struct plan_machine *machine, const char *name, struct error *err);
 
 /* The name of the machine that has this device, by its driver's name ("NVIDIA H100 80GB HBM3"). False: none is known. */
-bool cluster_of_device(const char *device, char *name, size_t size);
+bool plan_machine_of_device(const char *device, char *name, size_t size);
 
 /* The name of muster's stack on that machine. */
-const char *cluster_own_stack(const struct cluster *machine);
+const char *plan_machine_stack(const struct plan_machine *machine);
 
 /* `name` is of stacks.cfg, or "FILE:NAME". */
 int stack_read(struct stack *stack, const char *name, struct error *err);

@@ -1,4 +1,4 @@
-#include "plan/cluster.h"
+#include "plan/plan_machine.h"
 
 #include <glob.h>
 #include <libconfig.h>
@@ -14,7 +14,7 @@
 #define MACHINE_FILE_MOST ((size_t)1 << 20)
 
 /* A key of a file. */
-struct cluster_key {
+struct machine_key {
     const char *name; /* NULL ends a table */
     size_t offset;
     enum { REQUIRED, OPTIONAL, FLAG } kind; /* a number, a number that may be missing, a boolean that may be missing */
@@ -22,25 +22,33 @@ struct cluster_key {
 
 #define KEY(type, member, is) .name = #member, .offset = offsetof(struct type, member), .kind = is
 
-static const struct cluster_key cluster_keys[] = {
-    {KEY(cluster, gpu, FLAG)},           {KEY(cluster, peak_fp32, REQUIRED)}, {KEY(cluster, peak_bf16, OPTIONAL)},
-    {KEY(cluster, peak_fp16, OPTIONAL)}, {KEY(cluster, product, REQUIRED)},   {KEY(cluster, attention, REQUIRED)},
-    {KEY(cluster, memory, REQUIRED)},    {KEY(cluster, bandwidth, REQUIRED)}, {KEY(cluster, units, OPTIONAL)},
-    {KEY(cluster, host_link, OPTIONAL)}, {KEY(cluster, host_rate, REQUIRED)}, {KEY(cluster, rows, OPTIONAL)},
-    {0}};
+static const struct machine_key machine_keys[] = {{KEY(plan_machine, gpu, FLAG)},
+                                                  {KEY(plan_machine, peak_fp32, REQUIRED)},
+                                                  {KEY(plan_machine, peak_bf16, OPTIONAL)},
+                                                  {KEY(plan_machine, peak_fp16, OPTIONAL)},
+                                                  {KEY(plan_machine, product, REQUIRED)},
+                                                  {KEY(plan_machine, attention, REQUIRED)},
+                                                  {KEY(plan_machine, memory, REQUIRED)},
+                                                  {KEY(plan_machine, bandwidth, REQUIRED)},
+                                                  {KEY(plan_machine, units, OPTIONAL)},
+                                                  {KEY(plan_machine, host_link, OPTIONAL)},
+                                                  {KEY(plan_machine, host_rate, REQUIRED)},
+                                                  {KEY(plan_machine, row_bandwidth, OPTIONAL)},
+                                                  {0}};
 
-static const struct cluster_key level_keys[] = {
-    {KEY(cluster_level, bandwidth, OPTIONAL)}, {KEY(cluster_level, latency, OPTIONAL)}, {0}};
+static const struct machine_key level_keys[] = {
+    {KEY(machine_level, bandwidth, OPTIONAL)}, {KEY(machine_level, latency, OPTIONAL)}, {0}};
 
-static const struct cluster_key stack_keys[] = {
-    {KEY(stack, product, REQUIRED)},     {KEY(stack, rows, REQUIRED)},       {KEY(stack, attention, REQUIRED)},
-    {KEY(stack, launch, REQUIRED)},      {KEY(stack, links, REQUIRED)},      {KEY(stack, overlap, REQUIRED)},
-    {KEY(stack, context, REQUIRED)},     {KEY(stack, cache, REQUIRED)},      {KEY(stack, fused_attention, FLAG)},
-    {KEY(stack, splits_rows, FLAG)},     {KEY(stack, fp16_gradients, FLAG)}, {KEY(stack, exact_memory, FLAG)},
-    {KEY(stack, logit_bytes, REQUIRED)}, {KEY(stack, optimizer, REQUIRED)},  {KEY(stack, error, OPTIONAL)},
-    {0}};
+static const struct machine_key stack_keys[] = {{KEY(stack, product, REQUIRED)},     {KEY(stack, rows, REQUIRED)},
+                                                {KEY(stack, attention, REQUIRED)},   {KEY(stack, launch, REQUIRED)},
+                                                {KEY(stack, links, REQUIRED)},       {KEY(stack, overlap, REQUIRED)},
+                                                {KEY(stack, context, REQUIRED)},     {KEY(stack, cache, REQUIRED)},
+                                                {KEY(stack, fused_attention, FLAG)}, {KEY(stack, splits_rows, FLAG)},
+                                                {KEY(stack, fp16_gradients, FLAG)},  {KEY(stack, exact_memory, FLAG)},
+                                                {KEY(stack, logit_bytes, REQUIRED)}, {KEY(stack, optimizer, REQUIRED)},
+                                                {KEY(stack, error, OPTIONAL)},       {0}};
 
-static int read_keys(const config_setting_t *group, const struct cluster_key *keys, void *to, const char *path,
+static int read_keys(const config_setting_t *group, const struct machine_key *keys, void *to, const char *path,
                      struct error *err)
 {
     for (; keys->name; keys++) {
@@ -64,16 +72,16 @@ static int read_keys(const config_setting_t *group, const struct cluster_key *ke
     return 0;
 }
 
-static int read_levels(const config_setting_t *root, struct cluster *machine, const char *path, struct error *err)
+static int read_levels(const config_setting_t *root, struct plan_machine *machine, const char *path, struct error *err)
 {
     const config_setting_t *list = config_setting_get_member(root, "levels");
     int count = list ? config_setting_length(list) : 0;
 
-    if (count < 1 || count > CLUSTER_LEVELS)
-        return error_set(err, CODE_CONFIG, "%s: \"levels\" must list 1 to %d groups", path, CLUSTER_LEVELS);
+    if (count < 1 || count > MACHINE_LEVELS)
+        return error_set(err, CODE_CONFIG, "%s: \"levels\" must list 1 to %d groups", path, MACHINE_LEVELS);
     for (machine->levels = 0; machine->levels < count; machine->levels++) {
         const config_setting_t *item = config_setting_get_elem(list, (unsigned)machine->levels);
-        struct cluster_level *level = &machine->level[machine->levels];
+        struct machine_level *level = &machine->level[machine->levels];
 
         if (read_keys(item, level_keys, level, path, err) < 0)
             return -1;
@@ -141,28 +149,28 @@ static int open_file(config_t *config, const char *name, char *path, size_t size
     return -1;
 }
 
-int cluster_read(struct cluster *machine, const char *name, struct error *err)
+int plan_machine_read(struct plan_machine *machine, const char *name, struct error *err)
 {
     const config_setting_t *root;
     char path[1024];
     config_t config;
     int result;
 
-    *machine = (struct cluster){0};
+    *machine = (struct plan_machine){0};
     if (open_file(&config, name, path, sizeof path, err) < 0)
         return -1;
     snprintf(machine->name, sizeof machine->name, "%.63s", strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
     if (!strchr(name, '/') && !strstr(name, ".cfg"))
         *strrchr(machine->name, '.') = '\0';
     root = config_root_setting(&config);
-    result = read_keys(root, cluster_keys, machine, path, err);
+    result = read_keys(root, machine_keys, machine, path, err);
     if (result == 0)
         result = read_levels(root, machine, path, err);
     config_destroy(&config);
     return result;
 }
 
-bool cluster_of_device(const char *device, char *name, size_t size)
+bool plan_machine_of_device(const char *device, char *name, size_t size)
 {
     static const struct {
         const char *name, *model, *memory;
@@ -180,7 +188,7 @@ bool cluster_of_device(const char *device, char *name, size_t size)
     return false;
 }
 
-const char *cluster_own_stack(const struct cluster *machine)
+const char *plan_machine_stack(const struct plan_machine *machine)
 {
     return machine->gpu ? "muster" : "muster-cpu";
 }
