@@ -160,15 +160,14 @@ static int read_sources(struct saved_files *saved, const char *path, struct erro
     return 0;
 }
 
-/* 1 if the folder has these files and no other of a tokenizer, else 0. "bytes" has no folder. */
-static int has_saved(struct saved_files *saved, const char *dir, struct error *err)
+/* Whether the folder has these files and no other of a tokenizer. "bytes" has no folder. */
+static bool has_saved(struct saved_files *saved, const char *dir)
 {
     char path[TOKENIZER_PATH], **names;
     size_t count;
     bool same = list_files(dir, &names, &count, NULL) == 0 && (saved->count > 0 || access(dir, F_OK) < 0);
     int found = 0;
 
-    (void)err;
     for (size_t i = 0; i < count && same; i++) {
         const struct saved_file *file = find_saved(saved, names[i]);
         size_t size = 0;
@@ -270,7 +269,7 @@ static int save_files(struct saved_files *saved, const char *dir, struct error *
     while (length > 1 && dir[length - 1] == '/')
         length--;
     snprintf(name, sizeof name, "%.*s", (int)length, dir);
-    return has_saved(saved, name, err) ? 0 : make_folder(saved, name, err);
+    return has_saved(saved, name) ? 0 : make_folder(saved, name, err);
 }
 
 /* Calls `use` with the files of a tokenizer. */
@@ -296,14 +295,6 @@ int tokenizer_save_model(char *model, size_t bytes, const char *dir, struct erro
     struct saved_files saved = {{{"tokenizer.model", model, bytes}}, 1};
 
     return save_files(&saved, dir, err);
-}
-
-int tokenizer_is_saved(const char *path, const char *dir, bool *same, struct error *err)
-{
-    int result = use_sources(path, dir, has_saved, err);
-
-    *same = result > 0;
-    return result < 0 ? -1 : 0;
 }
 
 int tokenizer_copy(const char *path, const char *dir, struct error *err)

@@ -64,9 +64,6 @@ int tokenizer_save_model(char *model, size_t bytes, const char *dir, struct erro
 /* Removes such a folder, if it exists; CODE_IO if it has other files, too, which stay. */
 int tokenizer_remove(const char *dir, struct error *err);
 
-/* Whether tokenizer_save(path, dir) would change nothing: *same. CODE_DATA and CODE_IO as tokenizer_save. */
-int tokenizer_is_saved(const char *path, const char *dir, bool *same, struct error *err);
-
 /* Copies the files, under these names, into a folder that exists and has none of them. Each is on disk; the folder is
  * not synced. Nothing for "bytes". */
 int tokenizer_copy(const char *path, const char *dir, struct error *err);

@@ -144,7 +144,6 @@ static int choose_tokenizer(char path[static 4096], char **paths, const char *fo
     const char *slash = strrchr(paths[0], '/');
     struct tokenizer_files files;
     struct stat info;
-    bool same = false;
 
     if (options->tokenizer || stat(paths[0], &info) < 0 || S_ISDIR(info.st_mode))
         snprintf(path, 4096, "%s", options->tokenizer ? options->tokenizer : paths[0]);
@@ -157,11 +156,7 @@ static int choose_tokenizer(char path[static 4096], char **paths, const char *fo
                              paths[0]);
         return options->tokenizer ? -1 : 0;
     }
-    if (access(folder, F_OK) < 0)
-        return 0;
-    if (tokenizer_is_saved(path, folder, &same, err) < 0)
-        return -1;
-    return same ? 0 : error_set(err, CODE_USAGE, "%s is another tokenizer: move it, or name another directory", folder);
+    return access(folder, F_OK) < 0 ? 0 : tokenizer_save(path, folder, err);
 }
 
 /* Says what was imported, and copies the tokenizer if there is one. */

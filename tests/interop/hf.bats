@@ -193,7 +193,7 @@ t = load_file("hf/model.safetensors"); exec(sys.argv[1]); save_file(t, "hf/model
     echo no >broken.model
     export_with 65 "broken.model: not a model of SentencePiece" broken.model
     cp -r small ckpt/tokenizer
-    refused 64 "ckpt/tokenizer is another tokenizer: move it, or name another directory" \
+    refused 64 "ckpt/tokenizer is another tokenizer: move it, or choose another name" \
         import --format hf --tokenizer large hf ckpt
     mkdir empty
     cp -r small empty/tokenizer
