@@ -1,14 +1,13 @@
 /*
- * cost.h - what a step takes: the one cost model. Placement, muster-plan, parallel.mesh = "auto" and the benchmarks'
- * estimates all ask it.
+ * cost.h - the one cost model of a step: for placement, muster-plan, parallel.mesh = "auto" and benchmarks.
  *
  * A step is the schedule that the pipeline runs (plan/schedule.h), walked entry by entry: an entry starts when its
  * stage is free and its input has arrived. With P the product rate, A the attention rate, W the memory's bandwidth, R
  * the rows (tokens) of a micro-batch, d hidden, t = tp, e the bytes of an element:
  *
- *   product m x n x k   2 m n k / P + 0.7 e (m k + k n + m n) / W: an ideal kernel would hide the second term. P falls
- *                       by the share of multiprocessors that the last round of tiles leaves idle, and to 0.74 where n
- *                       or k of a rank is no multiple of 64 (BigScience: hidden 14400 / 8). On CPUs only 2 m n k / P
+ *   product m x n x k   2 m n k / P + 0.7 e (m k + k n + m n) / W, the traffic that kernels do not hide. P falls by the
+ *                       share of multiprocessors that the last round of tiles leaves idle, and to 0.74 where n or k of
+ *                       a rank is no multiple of 64 (BigScience: hidden 14400 / 8). On CPUs only 2 m n k / P
  *   layer               the products of common/model/model_tensors.h; GPT: R x 3d/t x d, R x d x d/t, R x 4d/t x d,
  *                       R x d x 4d/t. The backward pass has two of each, full recompute one more but the last,
  *                       selective the first

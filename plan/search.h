@@ -12,7 +12,7 @@
 
 #include "plan/cost.h"
 
-/* What a search may choose; 0 leaves it free. For zero, recompute and offload, -1 does. */
+/* Values that a choice must have. 0 is any; for zero, recompute and offload -1 is. */
 struct plan_limits {
     int tp, pp, chunks, micro_batch;
     int zero, recompute, offload;

@@ -1,6 +1,6 @@
 /*
- * sweep.h - muster-plan sweep: measures a table of settings. muster-plan writes the rows into a directory, a job array of etc/sweep.sbatch
- * runs them, and muster-plan makes tables of their results. The directory has:
+ * sweep.h - muster-plan sweep: measures a table of settings. muster-plan writes the rows into a directory, a job array
+ * of etc/sweep.sbatch runs them, and muster-plan makes tables of their results. The directory has:
  *
  *     job.cfg     the job, without checkpoints, validations and schedules, which a few steps need not have
  *     rows        one line a row: "path=value" for each key that it sets, with blanks between. nodes=N and ranks=N are

@@ -166,10 +166,11 @@ struct encode_loss encoder_take_loss(struct encoder *encoder);
  * So a document of any length is encoded in constant memory, by any number of threads: read a block, cut it, hand the
  * piece to a thread, begin the next block with the rest. The ids do not depend on the size of the blocks.
  *
- * A piece cannot be smaller than the words that the tokenizer looks at as a whole: a run of letters, of digits or of
- * white space. There are no cuts at all for Unigram models of SentencePiece, which look at whole documents, for a
- * tokenizer.json with a split pattern of its own, for BPE of characters with a token that has a blank inside, and for an
- * added token that is found in normalized text and has several words (WordPiece, BPE) or more than ASCII (NFC).
+ * A run of letters, of digits or of white space is never cut. Nothing is cut at all with
+ *   - a Unigram model of SentencePiece;
+ *   - a tokenizer.json with a split pattern of its own;
+ *   - BPE of characters with a token that has a blank inside;
+ *   - an added token that is found in normalized text and has several words, or with NFC more than ASCII.
  */
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t bytes);
 

@@ -41,8 +41,8 @@ static struct micro_batch cut_batch(const struct batch *b, long begin, long coun
     };
 }
 
-/* The global batch is the run's samples [first, first + size). A rank with too few samples adds one empty sample, which
- * all its empty micro-batches use. *sums gets the numbers by which the losses will be divided. */
+/* Reads this rank's share of the run's samples [first, first + size), and cuts it into micro-batches. Those that the
+ * share does not fill have one empty sample, the same for all. *sums gets what the losses will be divided by. */
 static int read_batch(struct engine *e, struct blend *blend, uint64_t first, int size, bool training,
                       struct share *share, struct loss_sums *sums, struct error *err)
 {

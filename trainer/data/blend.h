@@ -101,9 +101,9 @@ int set_record_compare(const char *before, const char *now, const struct blend *
  *
  * The first is Hall's condition for the windows after n, the second for those before n, so the rule above meets all
  * windows between two such beginnings. S exists: f itself is a fractional solution, and the constraints are two chains
- * of sets, whose matrix is totally unimodular (Edmonds, 1970). Going through P in its order, and taking at each whole
- * number of the sum the set not yet taken whose window began first, finds it. Blocks are independent of each other
- * because H w[i] >= 1: no window contains two beginnings.
+ * of sets, whose matrix is totally unimodular (Edmonds, 1970). To find it, go through the sets in the order in which
+ * their windows end, and add up f: whenever the sum reaches a whole number, take, of those passed and not yet taken, the
+ * one whose window began first. Blocks are independent because H w[i] >= 1: no window contains two beginnings.
  *
  * So any position is reached in at most H steps of O(sets), without memory of those before it: the state is one number.
  * Exact integers make it the same on every machine.

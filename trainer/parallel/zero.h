@@ -2,10 +2,9 @@
  * zero.h - ZeRO (arXiv 1910.02054): the distribution of parameters, gradients and optimizer state over ranks, and their
  * exchange. All stages use the same calls on units; the stage decides what each call does.
  *
- * parallel.reduce is "step" or "micro_batch". With "step", gradients are summed over ranks once a step, after the last
- * micro-batch. With "micro_batch", they are summed after each unit's backward pass in every micro-batch. In stages 1 to
- * 3 a rank then keeps only its 1/dp of the sums. "step" is the default of stages 0 and 1, "micro_batch" of 2 and 3
- * (common/job_check.c).
+ * parallel.reduce says when gradients are summed over ranks. With "step": once a step, after the last micro-batch. With
+ * "micro_batch": in every micro-batch, after each unit's backward pass. "step" is the default of stages 0 and 1,
+ * "micro_batch" of 2 and 3 (common/job_check.c).
  *
  *         |                                      | gradients               | fp32: master,
  *   stage | parameters                           | "step"  | "micro_batch" | exp_avg, exp_avg_sq
@@ -16,10 +15,9 @@
  * Gradients are fp32. With precision.gradients = "compute" their sums are kept in the type of the forward pass: a
  * micro-batch's gradients are fp32, and a sum is formed in fp32 and then rounded.
  *
- * So stage 1 with "micro_batch" is stage 2, and stage 2 with "step" is stage 1. Gradients are reduce-scattered, and in
- * stage 0 then all-gathered. With dp = 1 every stage is stage 0.
- *
- * Stages with the same parallel.reduce compute the same bits; with one micro-batch a step, all stages do.
+ * Stages 1 and 2 differ only in that default. With dp = 1 every stage is stage 0. The sum over ranks is a
+ * reduce-scatter; in stage 0 an all-gather follows. Stages with the same parallel.reduce compute the same bits; with one
+ * micro-batch a step, all stages do.
  *
  * Parameters are held in the type of the forward pass. There is a separate master copy if that type has 16 bits, or if
  * the optimizer is offloaded: then master, moments and the reduced gradients are in host memory and the step runs

@@ -1,10 +1,9 @@
 /*
  * hang.h - finds the rank that causes a hang, exchanges the ranks' records between nodes, and writes the report.
  *
- * A waiting rank waits for the ranks that have not entered the same operation: the members of the communicator that
- * have entered fewer collectives there, or the peer that has not sent or received yet. If one of these waits itself,
- * the search continues from it. The late rank is at the end of the chain. For example, A waits in tp for B, B waits in
- * dp for C, and C computes: only C is late.
+ * A rank waits for those that have not entered its operation: the members of the communicator that have entered fewer
+ * collectives there, or the peer that has not sent or received yet. If one of these waits too, the search continues from
+ * it: A waits in tp for B, B waits in dp for C, and C computes: only C is late.
  */
 #ifndef MUSTER_TRAINER_WATCH_HANG_H
 #define MUSTER_TRAINER_WATCH_HANG_H
@@ -22,7 +21,7 @@ enum hang_state {
     HANG_RUNNING, /* waiting if record.waiting_since is not 0, otherwise doing what record.phase names */
     HANG_STOPPED, /* by SIGSTOP, a terminal or a debugger */
     HANG_DEAD,    /* its process ended without announcing it */
-    HANG_ABORTED, /* a signal ends it, or it has called abort or exit (or a library has): a lost peer may be why */
+    HANG_ABORTED, /* it ends by a signal, abort or exit, which a library may do because a peer is lost */
     HANG_ENDING,  /* it is ending, or has ended after announcing it */
     HANG_STATES
 };

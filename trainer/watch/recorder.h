@@ -50,8 +50,7 @@ bool recorder_must_add_comm(int comm);
 /*
  * Records the start of an operation in *op, for the two calls below. peer: a rank of the world, for sends and receives.
  * unit and data, each of which may be NULL or empty, make the purpose: "block 7" and "gradients" are "block 7
- * gradients". Only recorder_wait_begin records that a wait begins. So if the start of an operation hangs, this rank's
- * watchdog raises no alarm; the watchdog of a rank that waits for this rank does.
+ * gradients". If the start of an operation hangs, this rank does not wait: the alarm comes from a rank that waits for it.
  */
 void recorder_enter(struct record_op *op, int comm, enum record_kind kind, int peer, const char *unit,
                     const char *data);

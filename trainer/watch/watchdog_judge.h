@@ -7,10 +7,9 @@
 #include "trainer/watch/watchdog.h"
 
 /*
- * Raises the alarm on other nodes. The publisher then publishes its node's records, and judges or reads another's
- * report. A rank that is not the publisher waits until it becomes the publisher, or for *stop. watchdog.c sets *stop
- * when it has the cause, usually from the publisher's record. Returns 1 with the cause, 0 when *stop is set; -1 with
- * CODE_IO if the directory cannot be used.
+ * Raises the alarm on other nodes. The publisher publishes its node's records, and judges, or reads another's report.
+ * Other ranks wait until they become the publisher. 1 with the cause; 0 when *stop is set, because watchdog.c has the
+ * cause from a rank of this node; -1 with CODE_IO if the directory cannot be used.
  */
 int watchdog_find_cause(const struct watchdog_config *config, const atomic_bool *stop, struct record_cause *cause,
                         struct error *err);
