@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -22,16 +21,17 @@
 #define END_TIMEOUT        3.0  /* for the main thread and the node's other ranks to end */
 #define CUT_SECONDS        5.0  /* of waiting, after which a connection that timed out is a reason for alarm */
 
+enum { WATCHING, ALARMED, STOPPING };
+
 struct watchdog {
     struct watchdog_config config;
     pthread_t thread;
 
-    pthread_mutex_t lock; /* over what follows */
-    pthread_cond_t changed;
-    bool stopping, wait_failed; /* from the main thread */
-    bool alarm, gave_up;        /* gave_up: the directory cannot be used */
-    atomic_bool has_cause;      /* `cause` is set; also read without the lock */
-    struct record_cause cause;
+    atomic_int state;            /* WATCHING, ... */
+    atomic_bool wait_failed;     /* a reason for alarm, from the main thread */
+    atomic_bool judged, gave_up; /* by the thread that uses the directory; if judged, `verdict` is set */
+    atomic_bool has_cause;       /* `cause` is set, by this rank's thread */
+    struct record_cause verdict, cause;
 
     pid_t process;
     atomic_bool announced; /* this rank has announced its end */
@@ -45,29 +45,17 @@ struct polling {
     double waited;
 };
 
+/* False if it was left already. */
+static bool leave_watching(struct watchdog *w, int state)
+{
+    int watching = WATCHING;
+
+    return atomic_compare_exchange_strong(&w->state, &watching, state);
+}
+
 static double seconds_since(int64_t then)
 {
     return 1e-9 * (double)(recorder_now() - then);
-}
-
-/* Waits for `changed`, at most so long. The lock is held. */
-static void wait_for_change(struct watchdog *w, double seconds)
-{
-    int64_t until = recorder_now() + (int64_t)(seconds * 1e9);
-    struct timespec time = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
-
-    pthread_cond_clockwait(&w->changed, &w->lock, CLOCK_MONOTONIC, &time);
-}
-
-/* The first call sets the cause; later ones change nothing. */
-static void set_cause(struct watchdog *w, const struct record_cause *cause)
-{
-    pthread_mutex_lock(&w->lock);
-    if (!w->has_cause)
-        w->cause = *cause;
-    w->has_cause = true;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
 }
 
 /* ---- an end of this process that was not announced --------------------------------------------------------------- */
@@ -178,16 +166,11 @@ static bool alarm_is_due(struct watchdog *w, struct polling *polling)
 static void *judge_by_directory(void *arg)
 {
     struct watchdog *w = arg;
-    struct record_cause cause;
     struct error err;
-    int result = watchdog_find_cause(&w->config, &w->has_cause, &cause, &err);
+    int result = watchdog_find_cause(&w->config, &w->has_cause, &w->verdict, &err);
 
-    if (result > 0)
-        set_cause(w, &cause);
-    pthread_mutex_lock(&w->lock);
+    w->judged = result > 0;
     w->gave_up = result < 0;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
@@ -198,31 +181,30 @@ static void *judge_by_directory(void *arg)
  */
 static void get_cause(struct watchdog *w)
 {
-    struct record_cause cause;
+    const struct local_ranks *local = w->config.local_ranks;
     int64_t began = recorder_now();
+    bool known = local_ranks_cause(local, &w->cause), alone = false;
     pthread_t judge;
-    bool alone = false;
 
-    if (!local_ranks_cause(w->config.local_ranks, &cause)) {
+    if (!known) {
         alone = thread_start(&judge, judge_by_directory, w) != 0;
         if (!alone)
             pthread_detach(judge);
-        while (!alone && !w->has_cause && !local_ranks_cause(w->config.local_ranks, &cause)) {
-            pthread_mutex_lock(&w->lock);
-            if (!w->has_cause && !w->gave_up)
-                wait_for_change(w, POLL_INTERVAL / 2);
-            alone = !w->has_cause && (w->gave_up || seconds_since(began) > CAUSE_TIMEOUT);
-            pthread_mutex_unlock(&w->lock);
-        }
     }
-    if (alone) {
-        watchdog_find_cause_alone(&w->config, &cause);
+    while (!known && !alone && !w->judged) {
+        clock_sleep(POLL_INTERVAL / 2);
+        known = local_ranks_cause(local, &w->cause);
+        alone = w->gave_up || seconds_since(began) > CAUSE_TIMEOUT;
+    }
+    if (!known && w->judged)
+        w->cause = w->verdict;
+    else if (!known) {
+        watchdog_find_cause_alone(&w->config, &w->cause);
         /* The publisher may have found a cause meanwhile, and may have sent SIGCONT to the stopped ranks. Then our
          * records show them as running, and its cause is the right one. */
-        local_ranks_cause(w->config.local_ranks, &cause);
+        local_ranks_cause(local, &w->cause);
     }
-    if (!w->has_cause)
-        set_cause(w, &cause);
+    w->has_cause = true;
 }
 
 /*
@@ -273,24 +255,15 @@ static void *watch_rank(void *arg)
     struct polling polling = {.last = recorder_now()};
 
     is_watchdog = true;
-    pthread_mutex_lock(&w->lock);
-    while (!w->stopping && !w->alarm) {
-        if (!w->wait_failed)
-            wait_for_change(w, POLL_INTERVAL);
-        if (w->stopping)
-            break;
-        pthread_mutex_unlock(&w->lock);
-        bool due = alarm_is_due(w, &polling);
-        pthread_mutex_lock(&w->lock);
-        w->alarm = (due || w->wait_failed) && !w->stopping;
-    }
-    pthread_mutex_unlock(&w->lock);
-    if (w->alarm) {
-        record_set_flag(w->config.record_file, RECORD_ALARM, 1);
-        links_tell(w->config.links, LINK_ALARM);
-        get_cause(w);
-        apply_cause(w);
-    }
+    while (w->state == WATCHING && !w->wait_failed && !alarm_is_due(w, &polling))
+        for (int k = 0; k < 5 && w->state == WATCHING && !w->wait_failed; k++)
+            clock_sleep(POLL_INTERVAL / 5);
+    if (!leave_watching(w, ALARMED))
+        return NULL;
+    record_set_flag(w->config.record_file, RECORD_ALARM, 1);
+    links_tell(w->config.links, LINK_ALARM);
+    get_cause(w);
+    apply_cause(w);
     return NULL;
 }
 
@@ -300,8 +273,6 @@ static void destroy_watchdog(struct watchdog *w)
 {
     local_ranks_destroy(w->config.local_ranks);
     links_destroy(w->config.links);
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
     free(w);
 }
 
@@ -316,8 +287,6 @@ struct watchdog *watchdog_start(const struct watchdog_config *config, struct err
     }
     w->config = *config;
     w->process = getpid();
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, NULL);
     if (thread_start(&w->thread, watch_rank, w) != 0) {
         error_set(err, CODE_IO, "cannot start the watchdog: out of threads");
         destroy_watchdog(w);
@@ -342,16 +311,9 @@ void watchdog_leave_together(struct watchdog *w)
 
 bool watchdog_stop(struct watchdog *w)
 {
-    bool alarm;
-
     if (!w)
         return true;
-    pthread_mutex_lock(&w->lock);
-    w->stopping = true;
-    alarm = w->alarm;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
-    if (alarm)
+    if (!leave_watching(w, STOPPING))
         return false;
     pthread_join(w->thread, NULL);
     on_duty = NULL;
@@ -367,14 +329,11 @@ void watchdog_peer_failed(struct error *err, void *arg)
     int64_t began = recorder_now();
     char before[sizeof err->text];
 
-    pthread_mutex_lock(&w->lock);
     w->wait_failed = true;
-    pthread_cond_broadcast(&w->changed);
     while (!w->has_cause && seconds_since(began) < CAUSE_TIMEOUT + END_TIMEOUT)
-        wait_for_change(w, POLL_INTERVAL);
+        clock_sleep(POLL_INTERVAL / 10);
     if (w->has_cause && !strstr(err->text, w->cause.text)) {
         memcpy(before, err->text, sizeof before);
         error_set(err, CODE_PEER, "%.700s (%.300s)", w->cause.text, before);
     }
-    pthread_mutex_unlock(&w->lock);
 }
