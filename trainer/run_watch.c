@@ -96,8 +96,7 @@ static int start_watchdog(struct run *run, struct record_file *record, struct li
         return 0;
     }
     run->watchdog = watchdog_start(&config, err);
-    if (run->watchdog)
-        comm_on_peer_failure(watchdog_peer_failed, run->watchdog);
+    comm_await_cause(run->watchdog ? WATCHDOG_SECONDS : 0);
     return comm_agree(run->world, run->watchdog ? 0 : -1, err);
 }
 
@@ -135,7 +134,7 @@ void run_announce_end(struct run *run)
 
 void run_watch_stop(struct run *run)
 {
-    comm_on_peer_failure(NULL, NULL);
+    comm_await_cause(0);
     if (watchdog_stop(run->watchdog))
         recorder_stop();
     run->watchdog = NULL;

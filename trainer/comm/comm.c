@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/mesh.h"
 #include "trainer/comm/comm_impl.h"
 
@@ -232,13 +233,22 @@ bool comm_interrupted(struct error *err)
     return true;
 }
 
-static void (*on_peer_failure)(struct error *err, void *arg);
-static void *on_peer_failure_arg;
+static double cause_seconds;
 
-void comm_on_peer_failure(void (*call)(struct error *err, void *arg), void *arg)
+void comm_await_cause(double seconds)
 {
-    on_peer_failure = call;
-    on_peer_failure_arg = arg;
+    cause_seconds = seconds;
+}
+
+/* While the record still shows the operation that this rank waits in. */
+static void await_cause(struct error *err)
+{
+    double deadline = clock_monotonic() + cause_seconds;
+
+    if (cause_seconds > 0)
+        recorder_alarm();
+    while (!comm_interrupted(err) && clock_monotonic() < deadline)
+        clock_sleep(0.02);
 }
 
 /* ---- operations ---- */
@@ -308,9 +318,8 @@ int comm_wait(struct comm_request *request, struct error *err)
     recorder_wait_begin(&op);
     /* After comm_interrupt the library is not called: a peer may have exited, and a library that notices may abort. */
     result = comm_interrupted(err) ? -1 : request->comm->ops->wait(request, err);
-    if (result < 0 && err && err->code == CODE_PEER && on_peer_failure)
-        on_peer_failure(err,
-                        on_peer_failure_arg); /* while the record still shows the operation that this rank waits in */
+    if (result < 0 && err && err->code == CODE_PEER)
+        await_cause(err);
     recorder_leave(&op);
     return result;
 }

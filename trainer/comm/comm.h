@@ -122,12 +122,9 @@ void comm_purpose(struct comm *comm, const char *unit, const char *data);
  */
 void comm_interrupt(const struct error *err);
 
-/*
- * A comm_wait that fails with CODE_PEER calls `call`, which may wait until the cause is known, and replace the text of
- * *err by it. NULL for none. With a watchdog it is watchdog_peer_failed: it raises the alarm; when the cause is known,
- * the watchdog's thread calls comm_interrupt; a wait that fails by that calls `call` again, which changes nothing.
- */
-void comm_on_peer_failure(void (*call)(struct error *err, void *arg), void *arg);
+/* From now on a comm_wait that fails with CODE_PEER raises the watchdog's alarm, and waits so long for comm_interrupt,
+ * whose error has the cause. 0: there is no watchdog. */
+void comm_await_cause(double seconds);
 
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
 

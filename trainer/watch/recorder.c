@@ -85,6 +85,12 @@ void recorder_ending(void)
     write_parts(NULL, 0, NULL, 0);
 }
 
+void recorder_alarm(void)
+{
+    if (recorder.file)
+        record_set_flag(recorder.file, RECORD_ALARM, 1);
+}
+
 /* ---- communicators ---- */
 
 /* FNV-1a: the same name and members are the same communicator. Never 0. */

@@ -37,6 +37,9 @@ double recorder_waited_seconds(void);
 /* Announces that this process is about to end, so that its end is not reported as a lost rank. */
 void recorder_ending(void);
 
+/* Raises the alarm of this node's watchdogs. */
+void recorder_alarm(void);
+
 /* ---- for trainer/comm -------------------------------------------------------------------------------------------- */
 
 /* Registers a communicator; members are ranks of the world, in its order. *comm is its number in the record: 0 if it is

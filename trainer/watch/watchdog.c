@@ -15,11 +15,11 @@
 
 /* Seconds. */
 #define POLL_INTERVAL      0.25
-#define MOST_WAIT_PER_POLL 1.0  /* if more time has passed between two polls, the process was suspended */
-#define CHECK_INTERVAL     1.0  /* between checks of the node's processes, and of the directory */
-#define CAUSE_TIMEOUT      20.0 /* to get the cause through the directory */
-#define END_TIMEOUT        3.0  /* for the main thread and the node's other ranks to end */
-#define CUT_SECONDS        5.0  /* of waiting, after which a connection that timed out is a reason for alarm */
+#define MOST_WAIT_PER_POLL 1.0 /* if more time has passed between two polls, the process was suspended */
+#define CHECK_INTERVAL     1.0 /* between checks of the node's processes, and of the directory */
+#define CAUSE_TIMEOUT      (WATCHDOG_SECONDS - END_TIMEOUT) /* to get the cause through the directory */
+#define END_TIMEOUT        3.0                              /* for the main thread and the node's other ranks to end */
+#define CUT_SECONDS        5.0 /* of waiting, after which a connection that timed out is a reason for alarm */
 
 enum { WATCHING, ALARMED, STOPPING };
 
@@ -28,7 +28,6 @@ struct watchdog {
     pthread_t thread;
 
     atomic_int state;            /* WATCHING, ... */
-    atomic_bool wait_failed;     /* a reason for alarm, from the main thread */
     atomic_bool judged, gave_up; /* by the thread that uses the directory; if judged, `verdict` is set */
     atomic_bool has_cause;       /* `cause` is set, by this rank's thread */
     struct record_cause verdict, cause;
@@ -85,7 +84,7 @@ static void wait_for_end(int signal)
     if (!w || is_watchdog || w->process != getpid())
         return;
     record_set_flag(w->config.record_file, RECORD_ABORTING, signal);
-    for (double waited = 0; waited < CAUSE_TIMEOUT + END_TIMEOUT && !w->may_abort; waited += POLL_INTERVAL)
+    for (double waited = 0; waited < WATCHDOG_SECONDS && !w->may_abort; waited += POLL_INTERVAL)
         clock_sleep(POLL_INTERVAL);
 }
 
@@ -255,8 +254,8 @@ static void *watch_rank(void *arg)
     struct polling polling = {.last = recorder_now()};
 
     is_watchdog = true;
-    while (w->state == WATCHING && !w->wait_failed && !alarm_is_due(w, &polling))
-        for (int k = 0; k < 5 && w->state == WATCHING && !w->wait_failed; k++)
+    while (w->state == WATCHING && !alarm_is_due(w, &polling))
+        for (int k = 0; k < 5 && w->state == WATCHING; k++)
             clock_sleep(POLL_INTERVAL / 5);
     if (!leave_watching(w, ALARMED))
         return NULL;
@@ -321,19 +320,4 @@ bool watchdog_stop(struct watchdog *w)
         sigaction(fatal_signals[k], &handlers_before[k], NULL);
     destroy_watchdog(w);
     return true;
-}
-
-void watchdog_peer_failed(struct error *err, void *arg)
-{
-    struct watchdog *w = arg;
-    int64_t began = recorder_now();
-    char before[sizeof err->text];
-
-    w->wait_failed = true;
-    while (!w->has_cause && seconds_since(began) < CAUSE_TIMEOUT + END_TIMEOUT)
-        clock_sleep(POLL_INTERVAL / 10);
-    if (w->has_cause && !strstr(err->text, w->cause.text)) {
-        memcpy(before, err->text, sizeof before);
-        error_set(err, CODE_PEER, "%.700s (%.300s)", w->cause.text, before);
-    }
 }

@@ -6,8 +6,8 @@
  *
  *   - four times a second: this rank has been in one wait for hang_seconds (time in which the process was suspended
  *     does not count, since Slurm can suspend and resume a job), or another rank of this node has raised the alarm;
- *   - at once: a wait has failed because a peer was lost (watchdog_peer_failed), or this process is about to end by a
- *     signal or exit that nobody announced: libraries under MPI abort when they find that a peer has ended (UCX,
+ *   - four times a second: a wait has failed because a peer was lost (recorder_alarm), or this process is about to end
+ *     by a signal or exit that nobody announced: libraries under MPI abort when they find that a peer has ended (UCX,
  *     reading the memory of another process);
  *   - four times a second: the process of a rank that this one is linked to (links.h) has ended without announcing it,
  *     or that rank has raised the alarm; or its node does not answer, and this rank has waited in one operation for 5
@@ -42,6 +42,9 @@ struct hang_output {
     char title[160];                     /* of the report: the job */
 };
 
+/* Seconds after an alarm in which each rank ends with the cause, at the latest. */
+#define WATCHDOG_SECONDS 23.0
+
 struct watchdog_config {
     int rank, world;
     double hang_seconds;
@@ -67,12 +70,5 @@ void watchdog_leave_together(struct watchdog *watchdog);
  * record must stay until the process ends, which it soon does.
  */
 bool watchdog_stop(struct watchdog *watchdog);
-
-/*
- * Called by the main thread when a wait has failed with CODE_PEER (`arg` is the watchdog): raises the alarm, waits for
- * the cause and puts it into *err, with the previous text in parentheses. Also called when comm_interrupt made the wait
- * fail with the cause: then it changes nothing.
- */
-void watchdog_peer_failed(struct error *err, void *arg);
 
 #endif
