@@ -135,11 +135,12 @@ void run_announce_end(struct run *run)
 void run_watch_stop(struct run *run)
 {
     comm_await_cause(0);
-    if (watchdog_stop(run->watchdog))
+    if (watchdog_stop(run->watchdog)) {
         recorder_stop();
+        free(run->locations);
+    }
     run->watchdog = NULL;
     nodes_free(&run->nodes);
-    free(run->locations);
     free(run->slow);
 }
 

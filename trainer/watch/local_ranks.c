@@ -1,7 +1,6 @@
 #include "trainer/watch/local_ranks.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,13 +9,13 @@
 struct mapped_rank {
     int rank;
     struct record_file *file;
-    struct process process; /* pid 0: unknown */
+    const struct process *process;
 };
 
 struct local_ranks {
     int rank, world;
-    struct rank_location *all;  /* [world] */
-    struct mapped_rank *mapped; /* [count] in the order of rank; this rank among them */
+    const struct rank_location *all; /* [world] */
+    struct mapped_rank *mapped;      /* [count] in the order of rank; this rank among them */
     int count;
 };
 
@@ -27,21 +26,6 @@ static bool same_node(const struct rank_location *a, const struct rank_location 
            strcmp(a->host, b->host) == 0;
 }
 
-static int map_rank(struct local_ranks *n, int rank, struct record_file *own, struct error *err)
-{
-    struct mapped_rank *r = &n->mapped[n->count];
-
-    r->rank = rank;
-    r->file = rank == n->rank ? own : record_map(&n->all[rank].process, (int)n->all[rank].record, err);
-    if (!r->file)
-        return error_prefix(err, "the flight record of rank %d", rank);
-    r->process = n->all[rank].process;
-    if (process_inspect(&r->process) != PROCESS_RUNNING) /* not visible in /proc, but it runs: no alarm */
-        r->process.pid = 0;
-    n->count++;
-    return 0;
-}
-
 struct local_ranks *local_ranks_create(const struct rank_location *all, int world, int rank, struct record_file *own,
                                        struct error *err)
 {
@@ -49,16 +33,21 @@ struct local_ranks *local_ranks_create(const struct rank_location *all, int worl
 
     if (!n)
         return NULL;
-    n->rank = rank;
-    n->world = world;
-    n->all = error_calloc((size_t)world, sizeof *n->all, err);
-    n->mapped = error_calloc((size_t)world, sizeof *n->mapped, err);
-    if (!n->all || !n->mapped)
+    *n = (struct local_ranks){rank, world, all, error_calloc((size_t)world, sizeof *n->mapped, err), 0};
+    if (!n->mapped)
         goto fail;
-    memcpy(n->all, all, (size_t)world * sizeof *n->all);
-    for (int other = 0; other < world; other++)
-        if ((other == rank || same_node(&all[other], &all[rank])) && map_rank(n, other, own, err) < 0)
+    for (int other = 0; other < world; other++) {
+        struct mapped_rank *r = &n->mapped[n->count];
+
+        if (other != rank && !same_node(&all[other], &all[rank]))
+            continue;
+        *r = (struct mapped_rank){other, own, &all[other].process};
+        if (other != rank && !(r->file = record_map(r->process, (int)all[other].record, err))) {
+            error_prefix(err, "rank %d", other);
             goto fail;
+        }
+        n->count++;
+    }
     return n;
 fail:
     local_ranks_destroy(n);
@@ -72,7 +61,6 @@ void local_ranks_destroy(struct local_ranks *n)
     for (int i = 0; i < n->count; i++)
         if (n->mapped[i].rank != n->rank)
             record_close(n->mapped[i].file);
-    free(n->all);
     free(n->mapped);
     free(n);
 }
@@ -83,7 +71,7 @@ void local_ranks_destroy(struct local_ranks *n)
  * cannot be inspected counts as running. */
 static enum hang_state inspect_rank(const struct mapped_rank *r, struct flight_record *record)
 {
-    enum process_state seen = process_inspect(&r->process);
+    enum process_state seen = process_inspect(r->process);
 
     record_copy(record, r->file);
     if (record->ending)
@@ -114,7 +102,7 @@ bool local_ranks_publisher(const struct local_ranks *n)
         enum hang_state state = inspect_rank(&n->mapped[i], &record);
 
         if (state == HANG_RUNNING ||
-            (state == HANG_ABORTED && process_inspect(&n->mapped[i].process) != PROCESS_STOPPED))
+            (state == HANG_ABORTED && process_inspect(n->mapped[i].process) != PROCESS_STOPPED))
             return false;
     }
     return true;
@@ -169,6 +157,6 @@ struct hang_rank *local_ranks_snapshot(const struct local_ranks *n, struct error
 void local_ranks_continue(const struct local_ranks *n)
 {
     for (int i = 0; i < n->count; i++)
-        if (process_inspect(&n->mapped[i].process) == PROCESS_STOPPED)
-            kill((pid_t)n->mapped[i].process.pid, SIGCONT);
+        if (process_inspect(n->mapped[i].process) == PROCESS_STOPPED)
+            kill((pid_t)n->mapped[i].process->pid, SIGCONT);
 }

@@ -20,7 +20,7 @@ struct rank_location {
     struct link_address link; /* where it listens (links.h) */
 };
 
-/* all[world] is copied. No rank may close its record's descriptor until every rank has returned from this. */
+/* all[world] is borrowed. No rank may close its record's descriptor until every rank has returned from this. */
 struct local_ranks *local_ranks_create(const struct rank_location *all, int world, int rank, struct record_file *own,
                                        struct error *err);
 void local_ranks_destroy(struct local_ranks *local);
