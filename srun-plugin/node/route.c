@@ -13,7 +13,6 @@
 #include "srun-plugin/node/sysfs.h"
 
 #define PORT_DISCARD "9" /* never sent to */
-#define ADDRESSES    64  /* IPv4 addresses of a node that are searched the fast way */
 
 static int print_address(const struct sockaddr *address, char *text, size_t size)
 {
@@ -45,29 +44,7 @@ static int find_source(const struct addrinfo *peer, char address[INET6_ADDRSTRLE
     return status;
 }
 
-/* Of IPv4 only, and of ADDRESSES at most. */
-static bool find_quickly(const char *own, char *interface)
-{
-    struct ifreq items[ADDRESSES];
-    struct ifconf list = {.ifc_len = sizeof items, .ifc_req = items};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), count = 0;
-    char address[INET6_ADDRSTRLEN];
-    bool found = false;
-
-    if (fd >= 0 && ioctl(fd, SIOCGIFCONF, &list) == 0)
-        count = list.ifc_len / (int)sizeof *items;
-    for (int i = 0; i < count && !found; i++) {
-        found = print_address(&items[i].ifr_addr, address, sizeof address) == 0 && strcmp(address, own) == 0;
-        if (found)
-            snprintf(interface, IF_NAMESIZE, "%.*s", IF_NAMESIZE - 1, items[i].ifr_name);
-    }
-    if (fd >= 0)
-        close(fd);
-    return found;
-}
-
-/* All addresses of this node. That takes 0.06 ms: the kernel lists all that it knows of each interface. */
-static bool find_by_list(const char *own, char *interface)
+static bool find_interface(const char *own, char *interface)
 {
     char *addresses = sysfs_text("/", "addresses"), wanted[INET6_ADDRSTRLEN + 2];
     const char *at, *line;
@@ -99,7 +76,7 @@ static bool is_loopback_interface(const char *name)
 
 bool route_is_own(const char *own, struct route_address *way)
 {
-    if (!find_quickly(own, way->interface) && !find_by_list(own, way->interface))
+    if (!find_interface(own, way->interface))
         return false;
     if (!route_is_loopback(own) && is_loopback_interface(way->interface))
         way->interface[0] = '\0';

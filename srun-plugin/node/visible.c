@@ -53,13 +53,11 @@ size_t visible_gpus(const struct node *node, env_lookup *environment, void *envi
 
 /* ---- neighbours' GPUs -------------------------------------------------------------------------------------------- */
 
-/* The number of devices in a value of CUDA_VISIBLE_DEVICES, which ends at the first -1, as in CUDA. -1 for NULL. */
+/* The number of devices in a value of CUDA_VISIBLE_DEVICES, which ends at the first -1, as in CUDA. */
 static int count_visible(const char *visible)
 {
     int count = 0;
 
-    if (!visible)
-        return -1;
     while (*visible && *visible != '-' && strncmp(visible, "NoDevFiles", strlen("NoDevFiles")) != 0) {
         size_t length = strcspn(visible, ",");
 
@@ -69,46 +67,52 @@ static int count_visible(const char *visible)
     return count;
 }
 
-/* The option of srun that hides GPUs, as the user wrote it; NULL if Slurm reports none. */
-static const char *find_cause(const struct isolation *i, char *text, size_t size)
+/* The option of srun that hides GPUs, as the user wrote it; false if Slurm reports none. */
+static bool find_cause(env_lookup *environment, void *arg, char *text, size_t size)
 {
-    bool bound = i->gpu_bind && !strstr(i->gpu_bind, "none");
+    char value[512];
 
-    if (i->gpus_per_task && !bound)
-        snprintf(text, size, "--gpus-per-task=%s", i->gpus_per_task);
-    else if (i->tres_per_task && strstr(i->tres_per_task, "gres/gpu") && !bound)
-        snprintf(text, size, "--tres-per-task=%s", i->tres_per_task);
-    else if (bound)
-        snprintf(text, size, "--gpu-bind=%s",
-                 strncmp(i->gpu_bind, "gres/gpu:", 9) == 0 ? i->gpu_bind + 9 : i->gpu_bind);
+    if ((environment("SLURM_GPU_BIND", value, sizeof value, arg) ||
+         environment("SLURM_TRES_BIND", value, sizeof value, arg)) &&
+        !strstr(value, "none"))
+        snprintf(text, size, "--gpu-bind=%.128s", strncmp(value, "gres/gpu:", 9) == 0 ? value + 9 : value);
+    else if (environment("SLURM_GPUS_PER_TASK", value, sizeof value, arg))
+        snprintf(text, size, "--gpus-per-task=%.128s", value);
+    else if (environment("SLURM_TRES_PER_TASK", value, sizeof value, arg) && strstr(value, "gres/gpu"))
+        snprintf(text, size, "--tres-per-task=%.128s", value);
     else
-        return NULL;
-    return text;
+        return false;
+    return true;
 }
 
-void isolation_judge(const struct isolation *i, char line[ISOLATION_LINE_SIZE])
+void isolation_judge(const struct node *node, unsigned rank, unsigned local_ranks, env_lookup *environment, void *arg,
+                     char line[ISOLATION_LINE_SIZE])
 {
-    int named = count_visible(i->visible);
-    int seen = named >= 0 && (i->openable < 0 || named < i->openable) ? named : i->openable;
-    bool closed = i->openable >= 0 && i->openable < i->node_gpus; /* it cannot open all device files */
-    char flag_text[160], advice[160];
-    const char *flag = find_cause(i, flag_text, sizeof flag_text);
+    int openable = (int)node_usable_gpus(node, NULL), seen = openable, given;
+    char value[VALUE_SIZE], flag[160], advice[160];
+    bool flagged = find_cause(environment, arg, flag, sizeof flag), closed;
 
+    given = environment("SLURM_GPUS_ON_NODE", value, sizeof value, arg) ? atoi(value) : -1;
+    closed = openable < given; /* it cannot open all device files */
+    if ((environment("CUDA_VISIBLE_DEVICES", value, sizeof value, arg) ||
+         environment("ROCR_VISIBLE_DEVICES", value, sizeof value, arg)) &&
+        count_visible(value) < openable)
+        seen = count_visible(value);
     line[0] = '\0';
-    if (i->local_ranks < 2 || i->node_gpus < 2 || seen < 0 || seen >= i->node_gpus)
+    if (local_ranks < 2 || given < 2 || seen >= given)
         return;
-    if (seen == 0 && !flag)
+    if (seen == 0 && !flagged)
         return; /* a step that uses no GPUs on purpose */
-    if (flag || closed)
-        snprintf(advice, sizeof advice, "give srun --gpus-per-node=%d --gpu-bind=none instead", i->node_gpus);
+    if (flagged || closed)
+        snprintf(advice, sizeof advice, "give srun --gpus-per-node=%d --gpu-bind=none instead", given);
     else /* the variable alone hides the GPUs */
         strcpy(advice, "leave CUDA_VISIBLE_DEVICES unset and let each rank choose its GPU by LOCAL_RANK");
     snprintf(
         line, ISOLATION_LINE_SIZE,
         "rank %u sees %d of the node's %d GPUs, because of %s: NCCL cannot use NVLink to its neighbours and silently "
         "falls back to slower transports; %s",
-        i->rank, seen, i->node_gpus,
-        flag     ? flag
+        rank, seen, given,
+        flagged  ? flag
         : closed ? "its cgroup"
                  : "its CUDA_VISIBLE_DEVICES",
         advice);

@@ -33,22 +33,11 @@ size_t visible_gpus(const struct node *node, env_lookup *environment, void *envi
 
 #define ISOLATION_LINE_SIZE 512
 
-/* Facts about one rank. Strings are the variables' values, borrowed; NULL if not set. */
-struct isolation {
-    unsigned rank;
-    unsigned local_ranks;      /* ranks of the step on this node */
-    int node_gpus;             /* GPUs of the step on this node (SLURM_GPUS_ON_NODE); -1 if not known */
-    int openable;              /* GPUs whose device files the rank's cgroup lets it open; -1 if not known */
-    const char *visible;       /* CUDA_VISIBLE_DEVICES, or ROCR_VISIBLE_DEVICES */
-    const char *gpus_per_task; /* SLURM_GPUS_PER_TASK */
-    const char *tres_per_task; /* SLURM_TRES_PER_TASK (23.11 and later): "cpu:4,gres/gpu:1" */
-    const char *gpu_bind;      /* SLURM_GPU_BIND, or SLURM_TRES_BIND: "per_task:1", "gres/gpu:single:1" */
-};
-
 /*
  * Writes one line with the cause and the option of srun that helps. "" if the rank sees all GPUs of the step on its
- * node, has no neighbours, or it is not known.
+ * node (SLURM_GPUS_ON_NODE), has no neighbours among the local_ranks, or it is not known.
  */
-void isolation_judge(const struct isolation *isolation, char line[ISOLATION_LINE_SIZE]);
+void isolation_judge(const struct node *node, unsigned rank, unsigned local_ranks, env_lookup *environment, void *arg,
+                     char line[ISOLATION_LINE_SIZE]);
 
 #endif

@@ -239,24 +239,20 @@ static bool is_stage(const struct epilog *epilog, DIR *directory, const char *ro
 
 struct stages {
     struct stage *stage;
-    size_t count, own; /* own: of the job that ends; they come first */
-    size_t left;       /* stages that are not looked at */
+    size_t room, count, own; /* own: of the job that ends; they come first */
+    size_t left;             /* stages that are not looked at */
 };
 
 /* Bounds the memory that a user's directories cost root. */
 static bool has_room(struct stages *found, const struct stage *stage)
 {
+    struct error ignored;
     size_t same = 0;
-    void *more;
 
     for (size_t i = 0; i < found->count; i++)
         same += found->stage[i].uid == stage->uid && found->stage[i].order[0] == stage->order[0];
-    if (same >= STAGES_MOST)
-        return false;
-    more = found->count % STAGES_MOST > 0 ? found->stage
-                                          : realloc(found->stage, (found->count + STAGES_MOST) * sizeof *found->stage);
-    found->stage = more ? more : found->stage;
-    return more;
+    return same < STAGES_MOST &&
+           error_reserve(&found->stage, &found->room, found->count, 1, sizeof *found->stage, &ignored) == 0;
 }
 
 static void find_stages(const struct epilog *epilog, const char *root, struct stages *found)

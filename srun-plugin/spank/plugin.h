@@ -111,21 +111,23 @@ void plugin_print_lines(char *text);
  */
 int plugin_timeout(void);
 
-/* ---- srun.c ------------------------------------------------------------------------------------------------------ */
+/* ---- the contexts; spank_muster.c has when each function is called ----------------------------------------------- */
 
-/* slurm_spank_init in srun, before it reads its options and its environment: the last moment at which a host file can
- * order the ranks. */
+/* srun.c; srun_check and srun_step end srun with 78 if the job file is wrong, srun_end with handoff.exit_code. */
 void srun_begin(struct plugin *plugin);
-
-/* slurm_spank_init_post_opt: the options are known. Ends srun with 78 if the job file is wrong. */
 void srun_check(struct plugin *plugin);
 void sbatch_check(struct plugin *plugin);
-
-/* slurm_spank_local_user_init: the step exists, nothing runs yet. */
 void srun_step(struct plugin *plugin, spank_t spank);
-
-/* slurm_spank_exit: srun ends, with handoff.exit_code if that is not 0. */
 void srun_end(const struct plugin *plugin);
+
+/* slurmd.c; Slurm calls slurmd_start again when it has read slurm.conf again (24.05 and later). */
+void slurmd_start(const struct site *site);
+void slurmd_epilog(const struct site *site, spank_t spank);
+
+/* slurmstepd.c: step_launch as root, step_node once a node and as the user, step_task in each task. */
+void step_launch(struct plugin *plugin, spank_t spank);
+void step_node(struct plugin *plugin, spank_t spank);
+void step_task(struct plugin *plugin, spank_t spank);
 
 /* ---- srun_order.c ------------------------------------------------------------------------------------------------ */
 
@@ -159,24 +161,5 @@ void srun_order_step(struct plugin *plugin, const struct step_layout *layout);
 
 /* For --muster-report, after srun_order_step: the nodes by switch, their ranks, and the place of each in the mesh. */
 void srun_order_report(struct plugin *plugin, const struct step_layout *layout);
-
-/* ---- slurmd.c ---------------------------------------------------------------------------------------------------- */
-
-/* slurm_spank_init in slurmd, when it starts or reads slurm.conf again. */
-void slurmd_start(const struct site *site);
-
-/* slurm_spank_job_epilog, as root, for each job that ends: epilog.h. */
-void slurmd_epilog(const struct site *site, spank_t spank);
-
-/* ---- slurmstepd.c ------------------------------------------------------------------------------------------------ */
-
-/* slurm_spank_init_post_opt, as root: starts the node's launcher, if the step has ranks. */
-void step_launch(struct plugin *plugin, spank_t spank);
-
-/* slurm_spank_user_init: once a node, as the user, before the tasks are forked. */
-void step_node(struct plugin *plugin, spank_t spank);
-
-/* slurm_spank_task_init: in each task. */
-void step_task(struct plugin *plugin, spank_t spank);
 
 #endif

@@ -248,36 +248,6 @@ struct making {
     struct env_reader reader;
 };
 
-/* A variable of the task's; NULL when it is not set. */
-static const char *value_or_null(const struct making *making, const char *name, char *value, size_t size)
-{
-    return making->request->environment(name, value, size, making->request->environment_arg) ? value : NULL;
-}
-
-/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
-
-static void judge_isolation(struct making *making)
-{
-    const struct rank_request *request = making->request;
-    char visible[ENV_VALUE_SIZE], on_node[32], per_task[256], tres_per_task[512], bind[256];
-    struct isolation isolation = {
-        .rank = request->task.rank,
-        .local_ranks = request->task.local_ranks,
-        .node_gpus = value_or_null(making, "SLURM_GPUS_ON_NODE", on_node, sizeof on_node) ? atoi(on_node) : -1,
-        .openable = request->view->node ? (int)node_usable_gpus(request->view->node, NULL) : -1,
-        .gpus_per_task = value_or_null(making, "SLURM_GPUS_PER_TASK", per_task, sizeof per_task),
-        .tres_per_task = value_or_null(making, "SLURM_TRES_PER_TASK", tres_per_task, sizeof tres_per_task),
-    };
-
-    isolation.visible = value_or_null(making, "CUDA_VISIBLE_DEVICES", visible, sizeof visible);
-    if (!isolation.visible)
-        isolation.visible = value_or_null(making, "ROCR_VISIBLE_DEVICES", visible, sizeof visible);
-    isolation.gpu_bind = value_or_null(making, "SLURM_GPU_BIND", bind, sizeof bind);
-    if (!isolation.gpu_bind)
-        isolation.gpu_bind = value_or_null(making, "SLURM_TRES_BIND", bind, sizeof bind);
-    isolation_judge(&isolation, making->setup->isolation);
-}
-
 /* ---- CPUs -------------------------------------------------------------------------------------------------------- */
 
 static int make_binding(struct making *making, const struct cpus *given, const size_t *gpus, size_t gpu_count,
@@ -363,7 +333,9 @@ static int add_fabric(struct making *making, struct error *err)
         .job_nodes = request->job_nodes,
         .local_rank = request->task.local_rank,
         .cores = making->setup->binding->ranks[making->setup->bind_index].threads,
-        .cluster = value_or_null(making, "SLURM_CLUSTER_NAME", cluster, sizeof cluster),
+        .cluster = request->environment("SLURM_CLUSTER_NAME", cluster, sizeof cluster, request->environment_arg)
+                       ? cluster
+                       : NULL,
         .interface = view->route.interface[0] ? view->route.interface : NULL,
         .files = request->files,
         .files_arg = request->files_arg,
@@ -391,7 +363,8 @@ static int make_setup(struct making *making, struct error *err)
     if (request->view->node) {
         making->gpu_count =
             visible_gpus(request->view->node, request->environment, request->environment_arg, making->gpus);
-        judge_isolation(making);
+        isolation_judge(request->view->node, request->task.rank, request->task.local_ranks, request->environment,
+                        request->environment_arg, setup->isolation);
         setup->task.sees_nvidia = making->gpu_count && request->view->node->gpus[making->gpus[0]].vendor == GPU_NVIDIA;
         if (bind_rank(making, err) < 0)
             return -1;

@@ -83,15 +83,12 @@ static bool has_ranks(spank_t spank)
 /* Slurm's variables in it show an administrator whose process it is. */
 static char **make_environment(uint32_t job)
 {
-    static char text[4][PATH_MAX], *environment[5];
-    const char *conf = getenv("SLURM_CONF"), *node = getenv("SLURMD_NODENAME");
+    static char path[] = "PATH=/usr/bin:/bin", id[64], conf[PATH_MAX], node[PATH_MAX];
+    static char *environment[] = {path, id, conf, node, NULL};
 
-    snprintf(text[0], sizeof text[0], "PATH=/usr/bin:/bin");
-    snprintf(text[1], sizeof text[1], "SLURM_JOB_ID=%" PRIu32, job);
-    snprintf(text[2], sizeof text[2], "SLURM_CONF=%s", conf ? conf : "");
-    snprintf(text[3], sizeof text[3], "SLURMD_NODENAME=%s", node ? node : "");
-    for (int i = 0; i < 4; i++)
-        environment[i] = text[i];
+    snprintf(id, sizeof id, "SLURM_JOB_ID=%" PRIu32, job);
+    snprintf(conf, sizeof conf, "SLURM_CONF=%s", getenv("SLURM_CONF") ? getenv("SLURM_CONF") : "");
+    snprintf(node, sizeof node, "SLURMD_NODENAME=%s", getenv("SLURMD_NODENAME") ? getenv("SLURMD_NODENAME") : "");
     return environment;
 }
 
