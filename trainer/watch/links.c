@@ -182,21 +182,15 @@ static void add_link(struct links *l, int rank, int fd)
 /* -1 with errno. */
 static int connect_to(const struct in6_addr *address, uint32_t port)
 {
+    const struct timeval time = {CONNECT_MS / 1000, CONNECT_MS % 1000 * 1000};
     struct sockaddr_storage to;
-    socklen_t length = fill_address(&to, address, port), size = sizeof(int);
-    int fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), failure = 0;
-    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+    socklen_t length = fill_address(&to, address, port);
+    int fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), failure;
 
-    if (fd < 0)
-        return -1;
-    if (connect(fd, (struct sockaddr *)&to, length) < 0 && errno != EINPROGRESS)
-        failure = errno;
-    else if (poll(&ready, 1, CONNECT_MS) != 1)
-        failure = ETIMEDOUT;
-    else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) < 0)
-        failure = errno;
-    if (failure == 0)
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&to, length) == 0)
         return fd;
+    failure = errno == EINPROGRESS ? ETIMEDOUT : errno;
     close(fd);
     errno = failure;
     return -1;
