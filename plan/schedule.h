@@ -41,9 +41,8 @@ struct schedule_entry {
 size_t schedule_build(struct schedule_entry *entries, int stage, int stages, int micro_batches, int chunks);
 
 /*
- * model_chunk.slots: the most micro-batches of each of a stage's chunks that are held at once, from forward to backward,
- * in a step of `micro_batches`; slots[chunks]. After the first few groups of micro-batches a schedule repeats itself, so it looks at
- * no more than SCHEDULE_GROUPS groups.
+ * slots[chunks] (model_chunk.slots): the most micro-batches that a chunk of the stage holds at once, from forward to
+ * backward. A schedule repeats itself, so this looks at no more than SCHEDULE_GROUPS groups of micro-batches.
  */
 enum { SCHEDULE_GROUPS = 4 };
 void schedule_slots(int stage, int stages, int chunks, int micro_batches, int *slots);

@@ -1,6 +1,6 @@
 /*
- * tensors.h - the elements of each unit on a rank, from the table in common/model/model_tensors.h. ckpt/models/units.h builds
- * the list of units from that table and describes their layout; plan/state.h counts their bytes.
+ * tensors.h - the elements of each unit on a rank, from the table in common/model/model_tensors.h. ckpt/models/units.h
+ * describes their layout; plan/state.h counts their bytes.
  */
 #ifndef MUSTER_PLAN_TENSORS_H
 #define MUSTER_PLAN_TENSORS_H

@@ -1,9 +1,8 @@
 /*
  * tokenizer_files.h - which files a tokenizer has, and copies of them.
  *
- * tokenizer.h says how a tokenizer is named, and lists its files. A file of a pair may have a prefix, as Megatron-LM's
- * gpt2-vocab.json and gpt2-merges.txt. Beside these files, others belong to it if they exist (tokenizer_copy.c has the
- * list).
+ * tokenizer.h lists the files of vocabularies. A file of a pair may have a prefix, as Megatron-LM's gpt2-vocab.json and
+ * gpt2-merges.txt. tokenizer_copy.c lists the files beside them that belong to a tokenizer.
  */
 #ifndef MUSTER_TOKENIZER_TOKENIZER_FILES_H
 #define MUSTER_TOKENIZER_TOKENIZER_FILES_H

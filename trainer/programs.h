@@ -1,6 +1,6 @@
 /*
  * programs.h - the other programs that a trainer starts: muster-ckptd(8) and muster-report(1), which do what could
- * block in checkpoint.dir and in report.*, and squeue(1). The trainer does not link libslurm: it must run under any release.
+ * block in checkpoint.dir and in report.*, and squeue(1), because a trainer that links libslurm runs under one release.
  */
 #ifndef MUSTER_TRAINER_PROGRAMS_H
 #define MUSTER_TRAINER_PROGRAMS_H

@@ -1,9 +1,9 @@
 /*
  * convert.h - converts texts to data sets, for muster-data.
  *
- * text_reader.h defines texts and documents. A document's tokens are those of the tokenizer, without other special tokens
- * around them than `begin` and `append_end` ask for; a special token in the text, "<|endoftext|>", is encoded as text. With sentences, each sentence is a
- * sequence and is encoded by itself. Documents without a token are left out.
+ * text_reader.h defines texts and documents. Around a document's tokens are only the special tokens that `begin` and
+ * `append_end` ask for; "<|endoftext|>" in the text is encoded as text. With sentences, each sentence is a sequence and is
+ * encoded by itself. Documents without a token are left out.
  *
  * Each data set has a copy of the tokenizer (indexed.h). The index is the last file to appear. A failure removes all
  * new files.

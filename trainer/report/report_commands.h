@@ -56,7 +56,7 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err);
 
 /* What happened in a run: losses, speed and meshes on one screen; and the losses of two runs compared. */
 
-/* `name` is the heading; json: all of it as one object. CODE_DATA if there is no step, CODE_IO without memory; the caller checks the stream. */
+/* `name` is the heading; json: all of it as one object. CODE_DATA if there is no step. The caller checks the stream. */
 int summary_print(FILE *out, const char *name, bool json, const struct metrics_step *steps, size_t count,
                   struct error *err);
 
