@@ -1,206 +1,15 @@
-/*
- * saver.c - the order of a save: due, a snapshot, this rank's shard, its copy into the stage, or written directly to
- * checkpoint.dir; and a saver's life.
- */
+/* saver.c - the order of a save: due, a snapshot, a copy into the stage; and a saver's life. */
 #include "trainer/saver_impl.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "common/clock.h"
-#include "common/thread.h"
 #include "trainer/watch/recorder.h"
 
-enum {
-    COMMIT_SECONDS = 60, /* how long a network filesystem may take to show other nodes' files */
-    JOIN_SECONDS = 10,   /* for muster-ckptd to end */
-};
+enum { JOIN_SECONDS = 10 }; /* for muster-ckptd to end */
 
-/* ---- this rank's shard ---- */
-
-/* A name for this save that no other attempt at the same step has, the same on every rank. */
-static int attempt_name(struct engine *e, char name[static CKPT_ATTEMPT_SIZE], struct error *err)
-{
-    memset(name, 0, CKPT_ATTEMPT_SIZE);
-    snprintf(name, CKPT_ATTEMPT_SIZE, "%" PRIx64 "-%x", (uint64_t)(clock_realtime() * 1e9), (unsigned)getpid());
-    ckpt_claim_attempt(name, e->claim);
-    return comm_broadcast(e->world, name, CKPT_ATTEMPT_SIZE, 0, err);
-}
-
-static struct ckpt_progress present_state(const struct engine *e)
-{
-    return (struct ckpt_progress){.step = e->step,
-                                  .consumed_samples = e->consumed_samples,
-                                  .seed = e->job->batch.seed,
-                                  .skipped_steps = e->skipped_steps,
-                                  .skipped_in_a_row = e->skipped_in_a_row,
-                                  .loss_scale = e->loss_scale.scale,
-                                  .loss_scale_good_steps = e->loss_scale.good_steps,
-                                  .loss_scale_hysteresis = e->loss_scale.hysteresis_left,
-                                  .loss_mean = e->spike.mean,
-                                  .loss_count = e->spike.count,
-                                  .dp = e->config.mesh.dp,
-                                  .tp = e->config.mesh.tp,
-                                  .pp = e->config.mesh.pp,
-                                  .zero = e->job->parallel.zero};
-}
-
-/* `snapshot`: its progress; this waits for its transfer to the host. NULL: the present state. Collective. destroy_shard
- * comes also after a failure. */
-static int create_shard(struct engine *e, const struct ckpt_progress *snapshot, struct shard_save *own,
-                        struct error *err)
-{
-    struct ckpt_piece *pieces;
-    void **addresses;
-    int result;
-
-    *own = (struct shard_save){.save = {.dir = e->job->checkpoint.dir,
-                                        .attempt = own->attempt,
-                                        .shard = comm_rank(e->world),
-                                        .shards = comm_size(e->world),
-                                        .tensors = e->units->tensors,
-                                        .ntensors = e->units->ntensors,
-                                        .kinds = zero_kinds,
-                                        .nkinds = ZERO_KINDS,
-                                        .job_text = e->job_text,
-                                        .state = snapshot ? *snapshot : present_state(e)}};
-    device_wait(e->dev);
-    result = zero_pieces(e->zero, snapshot ? ZERO_SAVE_SNAPSHOT : ZERO_SAVE_PRESENT, &pieces, &addresses,
-                         &own->save.npieces, err);
-    own->save.pieces = pieces;
-    own->save.sources = (const void *const *)addresses;
-    if (comm_agree(e->world, result, err) < 0)
-        return -1;
-    return attempt_name(e, own->attempt, err);
-}
-
-static void destroy_shard(struct shard_save *own)
-{
-    struct error ignored;
-
-    if (own->copying)
-        shard_save_wait(own, &ignored);
-    free((void *)own->save.pieces);
-    free((void *)own->save.sources);
-    *own = (struct shard_save){0};
-}
-
-static void *copy_shard(void *arg)
-{
-    struct shard_save *own = arg;
-
-    own->result = ckpt_stage_shard(own->stage, &own->save, &own->error);
-    atomic_store(&own->copied, true);
-    return NULL;
-}
-
-void shard_save_copy(struct shard_save *own, struct ckpt_stage *stage, bool in_thread)
-{
-    own->stage = stage;
-    own->copying = true;
-    atomic_store(&own->copied, false);
-    own->threaded = in_thread && thread_start(&own->thread, copy_shard, own) == 0;
-    if (!own->threaded)
-        copy_shard(own);
-}
-
-int shard_save_wait(struct shard_save *own, struct error *err)
-{
-    if (own->threaded)
-        pthread_join(own->thread, NULL);
-    own->copying = false;
-    if (own->result != 0)
-        *err = own->error;
-    return own->result;
-}
-
-/* ---- directly to checkpoint.dir ---- */
-
-/* All shards are written; a network filesystem may show them here a little later. */
-static int commit_written(const struct ckpt_save *save, struct error *err)
-{
-    for (int tries = 0;; tries++) {
-        int committed = ckpt_commit(save->dir, save->state.step, save->attempt, err);
-
-        if (committed != 0) /* but maybe by another job that saves here */
-            return committed < 0 ? -1 : ckpt_check_owner(save, err);
-        if (tries >= COMMIT_SECONDS * 10)
-            return error_set(err, CODE_IO,
-                             "%s: step %" PRIu64 ": other ranks' shards did not become visible here in %d seconds: "
-                             "is it on a file system that all nodes share?",
-                             save->dir, save->state.step, COMMIT_SECONDS);
-        clock_sleep(0.1);
-    }
-}
-
-/*
- * If a rank fails, the attempt is removed: otherwise its files would keep a full disk full. It is removed only after
- * comm_sum_f64 has succeeded: then every rank has stopped writing. A failure of comm_agree does not imply that, since a
- * rank may have been lost.
- */
-static int write_shards(struct engine *e, const struct ckpt_save *save, struct error *err)
-{
-    int result = ckpt_write_shard(save, err);
-    double failed = result < 0;
-    struct error sum_error;
-
-    if (comm_sum_f64(e->world, &failed, 1, &sum_error) < 0) {
-        *err = sum_error;
-        return -1;
-    }
-    if (failed > 0 && comm_rank(e->world) == 0) {
-        struct error ignored; /* why the save failed is what counts */
-
-        ckpt_remove_attempt(save->dir, save->state.step, save->attempt, &ignored);
-    }
-    return comm_agree(e->world, result, err);
-}
-
-int engine_save(struct engine *e, const struct ckpt_progress *snapshot, struct error *err)
-{
-    struct shard_save own;
-    int result = 0;
-
-    if (create_shard(e, snapshot, &own, err) < 0 || write_shards(e, &own.save, err) < 0) {
-        destroy_shard(&own);
-        return -1;
-    }
-    if (comm_rank(e->world) == 0)
-        result = commit_written(&own.save, err);
-    destroy_shard(&own);
-    return comm_agree(e->world, result, err);
-}
-
-/* Old checkpoints that cannot be removed do not make a save fail. */
-static void prune_directly(struct saver *s)
-{
-    struct error err;
-
-    if (comm_rank(s->world) != 0 ||
-        ckpt_prune(s->job->checkpoint.dir, s->job->checkpoint.keep, (uint64_t)s->job->checkpoint.keep_every, &err) == 0)
-        return;
-    if (!s->prune_logged)
-        run_log(s->run, "removing old checkpoints failed: %s", err.text);
-    s->prune_logged = true;
-}
-
-static int name_failed(uint64_t step, struct error *err)
-{
-    return error_prefix(err, "checkpoint of step %" PRIu64 " failed", step);
-}
-
-/* The run has made the directory when it began. It is not made again: its file system may not be mounted, and a save
- * would be hidden under the mount point. */
-static int check_directory(struct saver *s, struct error *err)
-{
-    const char *dir = s->job->checkpoint.dir;
-    int result = access(dir, F_OK) < 0 ? error_errno(err, CODE_IO, "%s: it existed before", dir) : 0;
-
-    return comm_agree(s->world, result, err);
-}
+/* ---- one save: begun, and ended when all ranks have copied ---- */
 
 /* This run must still own the directory, and its metrics must not be older than the checkpoint. */
 static int prepare_save(struct saver *s, struct error *err)
@@ -212,27 +21,6 @@ static int prepare_save(struct saver *s, struct error *err)
         run_metrics_sync(run);
     return comm_agree(s->world, result, err);
 }
-
-/* Saves the snapshot, or the present state where that is NULL. */
-static int save_directly(struct saver *s, const struct ckpt_progress *snapshot, double started, struct error *err)
-{
-    uint64_t step = snapshot ? snapshot->step : s->engine->step, *steps = NULL;
-    size_t count = 0;
-
-    if (check_directory(s, err) < 0 || engine_save(s->engine, snapshot, err) < 0)
-        return name_failed(step, err);
-    s->last_save = s->committed = step;
-    s->committed_at = clock_monotonic();
-    s->staged_step = UINT64_MAX;
-    run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s", step, clock_monotonic() - started);
-    prune_directly(s);
-    if (comm_rank(s->world) == 0 && ckpt_list(s->job->checkpoint.dir, &steps, &count, NULL) == 0 && count > 0)
-        saver_look_for_others(s, steps[0]);
-    free(steps);
-    return 0;
-}
-
-/* ---- one save: begun, and ended when all ranks have copied ---- */
 
 /*
  * 0: the copy has begun (complete_save ends it); or, without a stage, the save is committed; or there is no room: the
@@ -250,7 +38,7 @@ static int begin_save(struct saver *s, struct error *err)
     if (prepare_save(s, err) < 0)
         return -1;
     if (!s->stage)
-        return save_directly(s, snapshot, started, err);
+        return saver_save_directly(s, snapshot, started, err);
     /* *proceed is true when all nodes have room, or when a full node has no muster-ckptd. In the second case
      * ckpt_stage_shard returns 1, and the save is written directly. A run's last save waits for room. Others do not:
      * the room that try_make_room found a step ago may be gone, and then the save is due again. */
@@ -261,9 +49,9 @@ static int begin_save(struct saver *s, struct error *err)
         return 0;
     }
     started = clock_monotonic();
-    if (create_shard(s->engine, snapshot, &s->shard_save, err) < 0) {
-        destroy_shard(&s->shard_save);
-        return name_failed(step, err);
+    if (shard_save_create(s->engine, snapshot, &s->shard_save, err) < 0) {
+        shard_save_destroy(&s->shard_save);
+        return saver_name_failed(step, err);
     }
     shard_save_copy(&s->shard_save, s->stage, snapshot != NULL);
     s->waited = clock_monotonic() - started;
@@ -306,8 +94,8 @@ static int save_present_instead(struct saver *s, uint64_t step, double started, 
 {
     saver_log_direct(s, err);
     if (s->engine->step != step && s->engine->skipped_in_a_row > 0)
-        return name_failed(step, err);
-    return save_directly(s, NULL, started, err);
+        return saver_name_failed(step, err);
+    return saver_save_directly(s, NULL, started, err);
 }
 
 /* Does nothing while some rank still copies, unless `wait`. -1 when the save has failed. */
@@ -327,10 +115,10 @@ static int complete_save(struct saver *s, bool wait, struct error *err)
     result = end_copy(s, err);
     if (result == 0)
         s->last_save = s->staged_step = step;
-    destroy_shard(&s->shard_save);
+    shard_save_destroy(&s->shard_save);
     s->waited += clock_monotonic() - started;
     if (result < 0)
-        return name_failed(step, err);
+        return saver_name_failed(step, err);
     return result == 0 ? 0 : save_present_instead(s, step, started, err);
 }
 
@@ -397,10 +185,10 @@ int saver_reserve(struct saver *s, bool resumed, struct error *err)
         s->resumed = s->engine->step;
     if (!s->stage || s->job->checkpoint.every == 0) /* a run that saves at its end need not hold the memory so long */
         return 0;
-    result = create_shard(s->engine, NULL, &own, err);
+    result = shard_save_create(s->engine, NULL, &own, err);
     if (result == 0)
         result = ckpt_stage_reserve(s->stage, &own.save, err) == 0 ? 0 : 1;
-    destroy_shard(&own);
+    shard_save_destroy(&own);
     if (result < 0)
         return -1;
     return comm_agree(s->world, result == 0 ? 0 : -1, err) == 0 ? 0 : saver_do_without(s, err);
@@ -458,7 +246,7 @@ int saver_step(struct saver *s, struct error *err)
     if (is_step_saved(s)) /* by save_present_instead */
         return 0;
     /* If the state is in memory of the device's own: the copy to the host begins, and overlaps the next step. */
-    s->snapshot = present_state(s->engine);
+    s->snapshot = shard_save_progress(s->engine);
     s->has_snapshot = zero_snapshot(s->engine->zero);
     return s->has_snapshot ? 0 : tolerate_failure(s, save_now(s, err), err);
 }
@@ -487,7 +275,7 @@ static int save_uncommitted(struct saver *s, struct error *err)
         return -1;
     if (failed == 0)
         return 0;
-    return prepare_save(s, err) < 0 ? -1 : save_directly(s, NULL, clock_monotonic(), err);
+    return prepare_save(s, err) < 0 ? -1 : saver_save_directly(s, NULL, clock_monotonic(), err);
 }
 
 int saver_finish(struct saver *s, bool stopping, struct error *err)
@@ -510,7 +298,7 @@ int saver_finish(struct saver *s, bool stopping, struct error *err)
         return 1;
     }
     if (result < 0 && err->code == CODE_PEER)
-        return name_failed(step, err);
+        return saver_name_failed(step, err);
     if (save_uncommitted(s, err) < 0)
         return -1;
     saver_close_stage(s, JOIN_SECONDS); /* the end of the job step would kill it */
@@ -526,7 +314,7 @@ void saver_destroy(struct saver *s)
 {
     if (!s)
         return;
-    destroy_shard(&s->shard_save);
+    shard_save_destroy(&s->shard_save);
     saver_close_stage(s, 0);
     free(s);
 }

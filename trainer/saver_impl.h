@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "trainer/run.h"
 
-/* ---- saver.c ----------------------------------------------------------------------------------------------------- */
+/* ---- saver_shard.c ----------------------------------------------------------------------------------------------- */
 
 /* This rank's shard in a save. */
 struct shard_save {
@@ -31,9 +31,19 @@ struct shard_save {
     struct error error;
 };
 
+/* The run's progress now, as a save records it. */
+struct ckpt_progress shard_save_progress(const struct engine *engine);
+
+/* `snapshot`: its progress; this waits for its transfer to the host. NULL: the present state. Collective.
+ * shard_save_destroy comes also after a failure. */
+int shard_save_create(struct engine *engine, const struct ckpt_progress *snapshot, struct shard_save *own,
+                      struct error *err);
+void shard_save_destroy(struct shard_save *own);
+
 /*
  * Copies the shard into the stage (ckpt_stage_shard). in_thread: in a thread with all signals blocked; until
- * shard_save_wait, only ckpt_stage_directory and ckpt_stage_updated may then be called (ckpt/stage/stage.h). Otherwise, or if no thread can be started, the copy is complete on return.
+ * shard_save_wait, only ckpt_stage_directory and ckpt_stage_updated may then be called (ckpt/stage/stage.h). Otherwise,
+ * or if no thread can be started, the copy is complete on return.
  */
 void shard_save_copy(struct shard_save *own, struct ckpt_stage *stage, bool in_thread);
 
@@ -91,6 +101,15 @@ struct saver {
     double uncommitted_logged; /* clock_monotonic of log_uncommitted's last line; 0: none */
     bool direct_logged, prune_logged, others_logged;
 };
+
+/* ---- saver_direct.c ---------------------------------------------------------------------------------------------- */
+
+/* Saves the snapshot, or the present state where that is NULL, without a stage (engine_save). `started`: of the save, by
+ * clock_monotonic. */
+int saver_save_directly(struct saver *saver, const struct ckpt_progress *snapshot, double started, struct error *err);
+
+/* Puts before *err of which step the checkpoint failed. Returns -1. */
+int saver_name_failed(uint64_t step, struct error *err);
 
 /* ---- saver_drain.c: the stage, and staged saves until they are committed ----------------------------------------- */
 

@@ -129,36 +129,22 @@ static inline bool drain_ends(const struct error *err)
     return err->code == CODE_DATA || err->code == CODE_PEER;
 }
 
+/*
+ * A file calls those below it in this list, and none above: drain.c, reclaim.c, drain_save.c, drain_child.c,
+ * drain_commit.c, drain_shard.c, drain_target.c, drain_state.c.
+ */
+
 /* ---- drain.c ----------------------------------------------------------------------------------------------------- */
 
-/* Whether the drainer, or its child, is to end soon. */
-bool drainer_must_stop(const struct drainer *drainer);
+/* NULL without memory. */
+struct drainer *drainer_create(const struct ckpt_drain_options *options);
+void drainer_destroy(struct drainer *drainer);
 
-/*
- * Whether it waits for a target that fails. With `once`: only if it has `seconds` and not `require_unused`, as the
- * epilog of the job that has just ended.
- */
-bool drainer_waits(const struct drainer *drainer);
+/* Open the stage and take its lock. If false, *result is what ckpt_drain returns: a stage that does not exist is done,
+ * and one of another release is left as it is. */
+bool drainer_open(struct drainer *drainer, const char *stage_dir, int *result, struct error *err);
 
-/* A line of the drainer's log, and one about a save. */
-void drainer_log(const struct drainer *drainer, bool failure, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-void drain_log(const struct drain_turn *turn, bool failure, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* Write status.json; unless `now`, only if that was not done in the last fifth of a second. */
-void drainer_write_status(struct drainer *drainer, bool now);
-
-/* Start the child: it calls drain_work, and ends. It is killed when this process ends. -1 if it cannot be started. */
-int drain_child_start(struct drain_turn *turn, struct error *err);
-
-/* True if the child has made no progress for some time, or cannot be killed: the target does not answer. It is not
- * killed for that alone. Progress is processor time: a system call that makes progress, however slow, takes some. */
-bool drain_child_hangs(const struct drainer *drainer);
-
-/* Kill it. On return it has ended, or is in a system call and will end with it. It does not touch the stage any more:
- * its save may be removed. No other child starts before it has ended. */
-void drain_child_kill(struct drainer *drainer);
+void drainer_remove_stage(const struct drainer *drainer);
 
 /* ---- drain_save.c ------------------------------------------------------------------------------------------------ */
 
@@ -172,6 +158,31 @@ bool drainer_abandon_next(struct drainer *drainer);
 /* No save needs to wait for the end of its pause: the target works, or has a newer checkpoint. */
 void drainer_end_pauses(struct drainer *drainer);
 
+/* ---- drain_child.c ----------------------------------------------------------------------------------------------- */
+
+/* Start the child: it calls drain_work, and ends. It is killed when this process ends. -1 if it cannot be started. */
+int drain_child_start(struct drain_turn *turn, struct error *err);
+
+/* Wait for so long, or until it has reported or ended. */
+void drain_child_wait(struct drainer *drainer, double seconds);
+
+/* True if the child has made no progress for some time, or cannot be killed: the target does not answer. It is not
+ * killed for that alone. Progress is processor time: a system call that makes progress, however slow, takes some. */
+bool drain_child_hangs(const struct drainer *drainer);
+
+/* Ask it to end, which it does soon if the target answers, and then kill it. */
+void drain_child_stop(struct drainer *drainer);
+
+/* Kill it. On return it has ended, or is in a system call and will end with it. It does not touch the stage any more:
+ * its save may be removed. No other child starts before it has ended. */
+void drain_child_kill(struct drainer *drainer);
+
+/* ---- drain_commit.c: in the child -------------------------------------------------------------------------------- */
+
+/* What a child does: copies what the target lacks, tries to commit, and reports what becomes of the save. If that was
+ * dropped, only abandons its attempt. */
+void drain_work(struct drain_turn *turn);
+
 /* ---- drain_shard.c: in the child --------------------------------------------------------------------------------- */
 
 /*
@@ -180,11 +191,7 @@ void drainer_end_pauses(struct drainer *drainer);
  */
 int drain_shards(struct drain_turn *turn, const struct directory *from, struct error *err);
 
-/* ---- drain_commit.c: in the child -------------------------------------------------------------------------------- */
-
-/* What a child does: copies what the target lacks, tries to commit, and reports what becomes of the save. If that was
- * dropped, only abandons its attempt. */
-void drain_work(struct drain_turn *turn);
+/* ---- drain_target.c: in the child -------------------------------------------------------------------------------- */
 
 /* Open the checkpoint directory, unless it is open. */
 int drain_open_target(struct drain_turn *turn, struct error *err);
@@ -205,5 +212,25 @@ int drain_check_claim(struct drain_turn *turn, struct error *err);
  * Otherwise CODE_IO: it is tried again, and the staged data is kept.
  */
 int drain_judge_missing(struct drain_turn *turn, struct error *err);
+
+/* ---- drain_state.c ----------------------------------------------------------------------------------------------- */
+
+/* Whether the drainer, or its child, is to end soon. */
+bool drainer_must_stop(const struct drainer *drainer);
+
+/*
+ * Whether it waits for a target that fails. With `once`: only if it has `seconds` and not `require_unused`, as the
+ * epilog of the job that has just ended.
+ */
+bool drainer_waits(const struct drainer *drainer);
+
+/* A line of the drainer's log, and one about a save. */
+void drainer_log(const struct drainer *drainer, bool failure, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void drain_log(const struct drain_turn *turn, bool failure, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Write status.json; unless `now`, only if that was not done in the last fifth of a second. */
+void drainer_write_status(struct drainer *drainer, bool now);
 
 #endif

@@ -144,7 +144,7 @@ void status_begin(struct ckpt_save_status *status, const struct staged_save *sav
 /* The drainer's status and, from the directories, the saves that it has not seen yet. For people. */
 int status_gather(struct status *status, const struct directory *stage, struct error *err);
 
-/* ---- an open stage, for stage.c and stage_shard.c ---------------------------------------------------------------- */
+/* ---- an open stage, for the files stage*.c ---------------------------------------------------------------------- */
 
 #define STAGE_SLOTS_MAPPED 16
 #define SLOT_NAME_SIZE     (FILE_NAME_SIZE + 64)
@@ -179,7 +179,18 @@ struct ckpt_stage {
     uint64_t status_inode;
 };
 
-/* stage_shard.c */
+/* ---- stage_slots.c ----------------------------------------------------------------------------------------------- */
+
+/*
+ * A slot of that many bytes for the shard, reserved and mapped: one that no save uses any more, or a new one while
+ * fewer than `max_staged` saves hold the shard. 0; 1 with CODE_IO when there is no room, or `max_staged` do.
+ */
+int stage_take_slot(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes, struct slot **slot,
+                    struct error *err);
+
+/* Make slots until the shard has `max_staged`, in use or not. 0, or 1 when there is no room. */
+int stage_reserve_slots(struct ckpt_stage *stage, int shard, int shards, uint64_t bytes, struct error *err);
+
 void stage_unmap(struct slot *slot);
 
 #endif
