@@ -107,9 +107,7 @@ int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const c
 
 bool fabric_find_file(const char *name, void *arg)
 {
-    char path[PATH_MAX];
-
-    return strchr(name, '/') ? access(name, F_OK) == 0 : sysfs_find_library("", name, arg, path);
+    return sysfs_has_file("/", name, arg);
 }
 
 /* ---- variables set by files -------------------------------------------------------------------------------------- */

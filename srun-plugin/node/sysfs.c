@@ -295,15 +295,18 @@ static const char usual_directories[] =
     "/usr/local/cuda/lib64:/usr/local/lib:/usr/local/lib64:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:"
     "/usr/lib64:/usr/lib:/lib64";
 
-bool sysfs_find_library(const char *root, const char *name, const char *own, char path[PATH_MAX])
+bool sysfs_has_file(const char *root, const char *name, const char *own)
 {
-    char *directories;
+    char path[PATH_MAX], *directories;
     bool found = false;
 
-    if (asprintf(&directories, "%s:%s", own ? own : "", usual_directories) < 0)
+    if (strchr(name, '/'))
+        return sysfs_exists(root, "%s", name + strspn(name, "/"));
+    if (!root || asprintf(&directories, "%s:%s", own ? own : "", usual_directories) < 0)
         return false;
     for (char *rest = directories, *directory; !found && (directory = strsep(&rest, ":"));)
-        found = directory[0] && snprintf(path, PATH_MAX, "%s%s/%s", root, directory, name) < PATH_MAX &&
+        found = directory[0] &&
+                snprintf(path, PATH_MAX, "%s%s/%s", sysfs_is_live(root) ? "" : root, directory, name) < PATH_MAX &&
                 access(path, F_OK) == 0;
     free(directories);
     return found;

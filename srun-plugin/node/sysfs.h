@@ -15,7 +15,6 @@
 #ifndef MUSTER_SRUN_PLUGIN_NODE_SYSFS_H
 #define MUSTER_SRUN_PLUGIN_NODE_SYSFS_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -46,10 +45,10 @@ char *sysfs_text(const char *root, const char *path);
 int sysfs_copy_to(const char *dir);
 
 /*
- * The path of a library of the machine under `root` ("" for this one): in `own` (LD_LIBRARY_PATH, or NULL), then in the
- * usual directories. Does not read the linker's cache.
+ * True if the machine has a file. A name without a slash is that of a library: in `own` (LD_LIBRARY_PATH, or NULL), then
+ * in the usual directories. Does not read the linker's cache.
  */
-bool sysfs_find_library(const char *root, const char *name, const char *own, char path[PATH_MAX]);
+bool sysfs_has_file(const char *root, const char *name, const char *own);
 
 /* True if root is this machine, "/". */
 bool sysfs_is_live(const char *root);

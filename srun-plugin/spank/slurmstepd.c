@@ -61,14 +61,14 @@ static uint32_t get_item(spank_t spank, spank_item_t which)
 }
 
 /* SPANK gives only the step's number of nodes. For a heterogeneous job the result need only be larger than that. */
-static unsigned job_nodes(spank_t spank, unsigned step_nodes)
+static unsigned job_nodes(spank_t spank)
 {
     char text[32];
     unsigned nodes =
         env_of_task("SLURM_JOB_NUM_NODES", text, sizeof text, spank) ? (unsigned)strtoul(text, NULL, 10) : 0;
 
-    if (nodes < step_nodes)
-        nodes = step_nodes;
+    if (nodes < get_item(spank, S_JOB_NNODES))
+        nodes = get_item(spank, S_JOB_NNODES);
     return env_of_task("SLURM_HET_SIZE", text, sizeof text, spank) ? nodes + 1 : nodes;
 }
 
@@ -322,7 +322,7 @@ void step_node(struct plugin *plugin, spank_t spank)
     plugin->node.stages = slurmd_cache_read(MACHINE_CACHE_DIR, kind);
     read_handoff(plugin, spank);
     fall_back_to_first_node(plugin, spank);
-    read_node(plugin, job_nodes(spank, get_item(spank, S_JOB_NNODES)));
+    read_node(plugin, job_nodes(spank));
     has_rank0 = node == plugin->handoff.rank0_node;
     find_route(plugin, has_rank0);
     find_master(plugin, has_rank0);
@@ -480,7 +480,7 @@ void step_task(struct plugin *plugin, spank_t spank)
     read_nccl_conf(plugin, spank); /* not in step_node: a file system that hangs must hold a task only */
     request = (struct rank_request){.task = describe_task(plugin, spank),
                                     .view = view,
-                                    .job_nodes = job_nodes(spank, get_item(spank, S_JOB_NNODES)),
+                                    .job_nodes = job_nodes(spank),
                                     .conf = &plugin->node.conf,
                                     .files = fabric_find_file,
                                     .environment = env_of_task,

@@ -31,13 +31,8 @@ static bool look_up(const char *name, char *value, size_t size, void *arg)
 static bool has_file(const char *name, void *arg)
 {
     const char *root = ((const struct environment *)arg)->request.root;
-    char path[PATH_MAX];
 
-    if (sysfs_is_live(root))
-        return fabric_find_file(name, getenv("LD_LIBRARY_PATH"));
-    if (name[0] == '/')
-        return sysfs_exists(root, "%s", name + 1);
-    return root && sysfs_find_library(root, name, NULL, path);
+    return sysfs_has_file(root, name, sysfs_is_live(root) ? getenv("LD_LIBRARY_PATH") : NULL);
 }
 
 static void note_error(const struct error *err, void *arg)
