@@ -255,13 +255,15 @@ static int make_binding(struct making *making, const struct cpus *given, const s
 {
     const struct bind_request request = {
         .local_ranks = making->request->task.local_ranks, .given = given, .gpus = gpus, .gpu_count = gpu_count};
+    struct binding *binding = binding_create(making->request->view->node, &request, err);
 
-    making->setup->binding = binding_create(making->request->view->node, &request, err);
-    return making->setup->binding ? 0 : -1;
+    making->setup->binding = binding;
+    making->setup->own = binding ? &binding->ranks[making->request->task.local_rank] : NULL;
+    return binding ? 0 : -1;
 }
 
 /*
- * Each rank sees one GPU, its own. If this process can open the GPUs of the other ranks, setup for all GPUs of the node
+ * Each rank sees one GPU, its own. If this process can open the GPUs of the other ranks, bind for all GPUs of the node
  * and take the rank of this GPU. If a cgroup hides them, the ranks divide the cores near this GPU by local rank: each
  * gets fewer cores than it could, but no two get the same.
  */
@@ -275,7 +277,7 @@ static int bind_isolated(struct making *making, const struct cpus *given, struct
         return -1;
     for (size_t r = 0; r < setup->binding->count; r++)
         if (setup->binding->ranks[r].gpu == (int)making->gpus[0]) {
-            setup->bind_index = r;
+            setup->own = &setup->binding->ranks[r];
             return 0;
         }
     binding_destroy(setup->binding);
@@ -306,17 +308,16 @@ static int bind_rank(struct making *making, struct error *err)
 
     setup->why_not_bound = reason_not_to_bind(request);
     given = setup->why_not_bound && request->affinity_known ? &request->affinity.own : NULL;
-    setup->bind_index = request->task.local_rank;
     if (setup->isolation[0] && making->gpu_count == 1)
         rc = bind_isolated(making, given, err);
     else
         rc = make_binding(making, given, making->gpus, making->gpu_count, err);
     if (rc < 0)
         return -1;
-    setup->do_bind = !setup->why_not_bound && cpus_count(&setup->binding->ranks[setup->bind_index].cpus) > 0;
+    setup->do_bind = !setup->why_not_bound && cpus_count(&setup->own->cpus) > 0;
     if (setup->do_bind) {
-        setup->task.bound_cpus = cpus_count(&setup->binding->ranks[setup->bind_index].cpus);
-        setup->task.bound_cores = setup->binding->ranks[setup->bind_index].threads;
+        setup->task.bound_cpus = cpus_count(&setup->own->cpus);
+        setup->task.bound_cores = setup->own->threads;
     }
     return 0;
 }
@@ -332,7 +333,7 @@ static int add_fabric(struct making *making, struct error *err)
         .nodes = request->task.nodes,
         .job_nodes = request->job_nodes,
         .local_rank = request->task.local_rank,
-        .cores = making->setup->binding->ranks[making->setup->bind_index].threads,
+        .cores = making->setup->own->threads,
         .cluster = request->environment("SLURM_CLUSTER_NAME", cluster, sizeof cluster, request->environment_arg)
                        ? cluster
                        : NULL,

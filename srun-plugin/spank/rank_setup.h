@@ -144,12 +144,12 @@ struct rank_request {
 };
 
 struct rank_setup {
-    struct task task;          /* of the request, with what was found out */
-    struct binding *binding;   /* of all ranks of the node; NULL where the node is not known */
-    size_t bind_index;         /* this rank's, in bind->ranks */
-    bool do_bind;              /* set its CPUs */
-    const char *why_not_bound; /* NULL if muster binds the ranks, or has nothing to bind */
-    struct env_list env;       /* its variables, MUSTER_SET last; profile is NULL where the node is not known */
+    struct task task;            /* of the request, with what was found out */
+    struct binding *binding;     /* of all ranks of the node; NULL where the node is not known */
+    const struct bind_rank *own; /* this rank's, in binding->ranks */
+    bool do_bind;                /* set its CPUs */
+    const char *why_not_bound;   /* NULL if muster binds the ranks, or has nothing to bind */
+    struct env_list env;         /* its variables, MUSTER_SET last; profile is NULL where the node is not known */
     char isolation[ISOLATION_LINE_SIZE]; /* the line of isolation_judge */
 };
 

@@ -412,7 +412,7 @@ static void apply_map(const struct handoff *handoff, spank_t spank)
 
 static void apply_setup(const struct rank_setup *setup, spank_t spank)
 {
-    if (setup->do_bind && affinity_set(&setup->binding->ranks[setup->bind_index].cpus) < 0)
+    if (setup->do_bind && affinity_set(&setup->own->cpus) < 0)
         slurm_spank_log("muster: warning: rank %" PRIu32 ": the kernel did not bind it: %m", setup->task.rank);
     for (size_t i = 0; i < setup->env.count; i++)
         if (env_is_to_be_set(&setup->env.variables[i]) &&

@@ -66,7 +66,7 @@ static void a_rank_runs_beside_its_gpu(void **state)
     for (unsigned local = 0; local < 8; local++) {
         struct rank_request ask = ask_on("dgx-a100", local);
         struct rank_setup *setup = make_setup(&ask);
-        const struct bind_rank *rank = &setup->binding->ranks[setup->bind_index];
+        const struct bind_rank *rank = setup->own;
         const struct node_gpu *gpu = &view.node->gpus[rank->gpu];
 
         assert_true(setup->do_bind);
@@ -89,7 +89,7 @@ static void expect_unbound(struct rank_request *ask, const char *why)
     assert_false(setup->do_bind);
     assert_non_null(setup->why_not_bound);
     assert_non_null(strstr(setup->why_not_bound, why));
-    assert_true(cpus_equal(&setup->binding->ranks[setup->bind_index].cpus, &ask->affinity.own));
+    assert_true(cpus_equal(&setup->own->cpus, &ask->affinity.own));
     rank_setup_destroy(setup);
 }
 
@@ -138,7 +138,7 @@ static void a_rank_alone_with_its_gpu_is_told(void **state)
     ask.environment_arg = masked;
     setup = make_setup(&ask);
     assert_non_null(strstr(setup->isolation, "--gpus-per-task"));
-    assert_int_equal(setup->bind_index, 5);
+    assert_ptr_equal(setup->own, &setup->binding->ranks[5]);
     assert_int_equal(setup->binding->ranks[5].gpu, 5);
     assert_true(setup->binding->ranks[5].threads > 4);
     rank_setup_destroy(setup);
@@ -159,10 +159,10 @@ static void ranks_whose_neighbours_are_hidden_share_no_core(void **state)
         ask.environment_arg = hidden;
         setup = make_setup(&ask);
         assert_non_null(strstr(setup->isolation, "--gpus-per-task"));
-        assert_int_equal(setup->binding->ranks[setup->bind_index].gpu, local);
+        assert_int_equal(setup->own->gpu, local);
         assert_true(setup->do_bind);
-        assert_false(cpus_intersect(&taken, &setup->binding->ranks[setup->bind_index].cpus));
-        cpus_or(&taken, &setup->binding->ranks[setup->bind_index].cpus);
+        assert_false(cpus_intersect(&taken, &setup->own->cpus));
+        cpus_or(&taken, &setup->own->cpus);
         rank_setup_destroy(setup);
     }
 }
