@@ -116,6 +116,13 @@ run_ranks() {
     grep -qx '4 ranks agree' <<<"$output"
 }
 
+@test "an error of all ranks of Open MPI ends them with its code, in one line" {
+    run step -N2 --ntasks-per-node=2 --mpi=pmix "$OPENMPI/muster-train" job.cfg --set data.train=nowhere
+    echo "$output"
+    [ "$status" -eq 65 ]
+    [ "$(grep -vc '^srun: ' <<<"$output")" -eq 1 ]
+}
+
 @test "every mesh of two ranks of Open MPI trains the same model (with --full, of four)" {
     local ranks=1
     [ -z "${MUSTER_CHECK_FULL:-}" ] || ranks=2 # of a node
