@@ -159,8 +159,8 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
     }
 }
 
-/* Kills the muster-ckptd of a run that has ended. Slurm does not end one that the plugin's launcher has started, and the
- * node goes to the next job. */
+/* Kills the muster-ckptd of a run that has ended. Slurm does not end one that the plugin's launcher has started, and
+ * the node goes to the next job. */
 static void end_leftover(const struct drainer *drainer)
 {
     struct status *status = calloc(1, sizeof *status);
