@@ -83,7 +83,8 @@ static int start_earlier(struct saver *s, const struct ckpt_stage_config *config
     s->earlier = error_calloc(count + 1, sizeof *s->earlier, err);
     for (size_t i = 0; s->earlier && i < count; i++) {
         struct saver_earlier *one = &s->earlier[s->nearlier++];
-        const char *const arguments[] = {"--child", "--partner", "--idle=0", cap_option(s, cap), one->path, NULL};
+        const char *const arguments[] = {"--child",          "--once",  "--partner", "--idle=0",
+                                         cap_option(s, cap), one->path, NULL};
 
         snprintf(one->path, sizeof one->path, "%s/%s", config->root, names[i].name);
         one->run = program_start(&one->pid, CKPTD, arguments, STDOUT_FILENO, err);
@@ -407,7 +408,7 @@ static bool find_trouble(struct saver *s, struct ckpt_save_status *trouble)
 {
     const struct saver_earlier *earlier = s->stage ? NULL : find_earlier(s);
 
-    return earlier ? ckpt_stage_find_trouble_in(earlier->path, trouble)
+    return earlier ? ckpt_stage_stands_still(earlier->path, trouble)
                    : s->stage && ckpt_stage_find_trouble(s->stage, trouble);
 }
 
@@ -446,12 +447,12 @@ static int fail_waiting(struct saver *s, struct error *err)
 {
     struct ckpt_save_status trouble = {0};
     bool mine = s->first && find_trouble(s, &trouble);
-    int shared = share_reason(s, mine, trouble.reason, err);
+    int shared = share_reason(s, mine && trouble.reason[0], trouble.reason, err);
 
     if (mine)
         warn_of_hang(s, &trouble);
     if (shared == 0)
-        error_set(err, CODE_IO, "the job's time limit is near");
+        error_set(err, CODE_IO, "the job's time limit is near%s", s->stage ? "" : ", or that run has not ended");
     return shared < 0 ? -1 : 1;
 }
 

@@ -127,9 +127,10 @@ static int leave_rest(struct drainer *drainer, int left)
     return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : (int)drainer->result;
 }
 
+/* Whether each save is to be tried once more, and that was all. */
 static bool run_has_ended(const struct drainer *drainer)
 {
-    return !drainer->options.run_ended || *drainer->options.run_ended;
+    return drainer->options.run_ended ? *drainer->options.run_ended : !drainer->options.once;
 }
 
 static int drain_until_done(struct drainer *drainer, struct error *err)
@@ -140,8 +141,8 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
 
         if (left < 0)
             return stage_is_removed(&drainer->stage) ? CKPT_DRAIN_DONE : -1;
-        if (!drainer->in_use && !drainer->options.once && run_has_ended(drainer)) { /* tries each save once more */
-            drainer->options.once = true;
+        if (!drainer->last_try && run_has_ended(drainer) && (drainer->options.once || !drainer->in_use)) {
+            drainer->last_try = drainer->options.once = true;
             drainer->options.idle = -1;
             drainer_end_pauses(drainer);
             continue;
@@ -178,8 +179,7 @@ static bool wait_for_lock(struct drainer *drainer, bool waits)
 
     for (;;) {
         drainer->lock = stage_lock(&drainer->stage, STAGE_LOCK, false);
-        if (drainer->lock >= 0 || errno != EAGAIN || !waits || drainer_must_stop(drainer) ||
-            (!drainer->options.once && run_has_ended(drainer)))
+        if (drainer->lock >= 0 || errno != EAGAIN || !waits || drainer_must_stop(drainer) || !drainer_waits(drainer))
             return drainer->lock >= 0;
         if (standstill_look(&still, stage_signed_at(&drainer->stage)) >= SILENT_SECONDS) {
             drainer_log(drainer, true, "failed: the process that drains %s has not moved for %.0f s: it is killed",
@@ -194,7 +194,7 @@ static bool wait_for_lock(struct drainer *drainer, bool waits)
 /* Takes the lock. If that is not possible, *result is what ckpt_drain returns. */
 static bool lock_stage(struct drainer *drainer, int *result, struct error *err)
 {
-    bool waits = drainer_waits(drainer) && (drainer->options.once || drainer->options.run_ended);
+    bool waits = drainer->options.once && drainer_waits(drainer);
 
     *result = CKPT_DRAIN_BUSY;
     if (drainer->options.require_unused && stage_is_locked(&drainer->stage, STAGE_USERS))

@@ -45,8 +45,8 @@ struct ckpt_drain_options {
         require_unused; /* return CKPT_DRAIN_BUSY also if a process may still stage. With `once`, a target that fails is
                             tried once, whatever `seconds` */
     const volatile sig_atomic_t *stop;      /* may be NULL: return soon after it became other than 0 */
-    const volatile sig_atomic_t *run_ended; /* may be NULL. As long as it is 0, the run goes on that started this: also
-                                               what an earlier run has left is tried again and again */
+    const volatile sig_atomic_t *run_ended; /* may be NULL. As long as it is 0, the run goes on that started this: what
+                                               fails is tried again and again, with `once` too */
     ckpt_drain_log *log;                    /* may be NULL */
     void *log_arg;
 };

@@ -97,6 +97,7 @@ struct drainer {
     double beat; /* when the lock's time was set */
     /* of this pass over all saves */
     bool in_use;              /* a process holds `users`: it may still stage */
+    bool last_try;            /* the run has ended: what cannot be drained now is left */
     int retrying;             /* saves that are left for a later pass because of a failure */
     bool progress;            /* a save ended */
     enum ckpt_drained result; /* of all passes: DAMAGED or OTHERS if a save ended so */
@@ -219,8 +220,8 @@ int drain_judge_missing(struct drain_turn *turn, struct error *err);
 bool drainer_must_stop(const struct drainer *drainer);
 
 /*
- * Whether it waits for a target that fails. With `once`: only if it has `seconds` and not `require_unused`, as the
- * epilog of the job that has just ended.
+ * Whether it waits for a target that fails. With `once`: only while the run goes on that started it; or if it has
+ * `seconds` and not `require_unused`, as the epilog of the job that has just ended.
  */
 bool drainer_waits(const struct drainer *drainer);
 

@@ -93,7 +93,7 @@ static void log_trouble(struct drain_turn *turn, double now, const struct error 
 
     if (save->failing_since == 0) {
         save->failing_since = save->logged_at = now;
-        if (!drainer->options.once || drainer->deadline > 0) /* else log_left follows at once */
+        if (drainer_waits(drainer)) /* else log_left follows at once */
             drain_log(turn, true, "drain failed, it stays in %s and is tried again: %s", drainer->stage.path,
                       why->text);
     } else if (now - save->logged_at >= fmin(fmax(pause, FIRST_LOG), MOST_LOG)) {
@@ -250,7 +250,7 @@ bool drainer_abandon_next(struct drainer *drainer)
 static bool wait_for_others(struct drain_turn *turn)
 {
     struct drainer *drainer = turn->drainer;
-    bool at_once = drainer->options.idle < 0;
+    bool at_once = drainer->options.idle < 0 && drainer->options.once;
     struct error why;
 
     if (at_once)
@@ -340,8 +340,11 @@ static void begin_turn(struct drain_turn *turn)
     struct error err;
 
     if (turn->own.staged == 0 && !turn->copies &&
-        (turn->own.drained < turn->save->staged.save.local || clock_monotonic() < turn->save->next_commit))
+        (turn->own.drained < turn->save->staged.save.local || clock_monotonic() < turn->save->next_commit)) {
+        /* A process of that run may still stage the rest. */
+        drainer->retrying += drainer->last_try && turn->save->status.state == CKPT_STAGING;
         return;
+    }
     if (drain_child_hangs(drainer))
         wait_for_answer(turn, false);
     else if (drainer->child.pid != 0)

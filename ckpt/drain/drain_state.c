@@ -17,7 +17,11 @@ bool drainer_must_stop(const struct drainer *drainer)
 
 bool drainer_waits(const struct drainer *drainer)
 {
-    return !drainer->options.once || (drainer->deadline > 0 && !drainer->options.require_unused);
+    const struct ckpt_drain_options *options = &drainer->options;
+
+    if (!options->once)
+        return true;
+    return options->run_ended ? !*options->run_ended : drainer->deadline > 0 && !options->require_unused;
 }
 
 void drainer_log(const struct drainer *drainer, bool failure, const char *format, ...)

@@ -196,15 +196,17 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_save_status *ended, st
     return 1;
 }
 
-static bool find_trouble(const struct status *status, struct ckpt_save_status *trouble)
+static bool find_trouble(const struct status *status, struct ckpt_save_status *trouble, bool *draining)
 {
     const struct ckpt_save_status *oldest = NULL;
 
     for (size_t i = 0; i < status->count; i++) {
         const struct ckpt_save_status *one = &status->saves[i];
 
-        if (one->state == CKPT_DRAINING && !one->reason[0])
-            return false; /* this one is getting on, whatever another waits for */
+        if (one->state == CKPT_DRAINING && !one->reason[0]) {
+            *draining = true; /* this one is getting on, whatever another waits for */
+            return false;
+        }
         if (one->state < CKPT_COMMITTED && one->reason[0] && (!oldest || one->started < oldest->started))
             oldest = one;
     }
@@ -215,21 +217,24 @@ static bool find_trouble(const struct status *status, struct ckpt_save_status *t
 
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_save_status *trouble)
 {
-    return read_status(stage, NULL) == 0 && find_trouble(&stage->status, trouble);
+    bool draining;
+
+    return read_status(stage, NULL) == 0 && find_trouble(&stage->status, trouble, &draining);
 }
 
-bool ckpt_stage_find_trouble_in(const char *path, struct ckpt_save_status *trouble)
+bool ckpt_stage_stands_still(const char *path, struct ckpt_save_status *trouble)
 {
     struct status *status = calloc(1, sizeof *status);
     struct directory stage;
-    bool found = false;
+    bool draining = false;
 
     if (status && stage_directory_open(&stage, path, NULL) == 0) {
-        found = status_read(status, &stage, NULL) == 0 && find_trouble(status, trouble);
+        if (status_read(status, &stage, NULL) == 0)
+            find_trouble(status, trouble, &draining);
         directory_close(&stage);
     }
     free(status);
-    return found;
+    return !draining;
 }
 
 bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,

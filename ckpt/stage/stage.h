@@ -163,9 +163,12 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_save_status *ended, st
 bool ckpt_stage_is_empty(struct ckpt_stage *stage);
 
 /* The oldest save that cannot be completed at present: it has a reason. False if there is none, or while any save is
- * *draining* without a reason. The second looks at another stage, of an earlier run. */
+ * *draining* without a reason. */
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_save_status *trouble);
-bool ckpt_stage_find_trouble_in(const char *path, struct ckpt_save_status *trouble);
+
+/* The same of the stage at `path`, of an earlier run. True also if no save has a reason and none is *draining*, as while
+ * a process of that run still uses the stage. */
+bool ckpt_stage_stands_still(const char *path, struct ckpt_save_status *trouble);
 
 /*
  * The save to give up for a save of `step`: the oldest of an earlier step that holds memory. False: none.

@@ -374,6 +374,28 @@ ends_with() {
     waits_for_target $!
 }
 
+# A rank of the earlier run hangs: it still holds the stage, where its save will never be complete.
+@test "a start waits for checkpoint.last_seconds for a stage that an earlier run still uses" {
+    larger
+    train_until_staged 10 --set checkpoint.drain_mib=2
+    kill_ranks
+    pkill -KILL -f "muster-ckptd .*$DIR/stage"
+    rm stage/*/step-000000*/shard-00001-of-00002.json
+    python3 -c 'import fcntl, struct, sys, time
+users = open(sys.argv[1], "r+")
+fcntl.fcntl(users, 37, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0)) # F_OFD_SETLK
+time.sleep(60)' stage/*/users >held 2>&1 3>&- &
+    background=$!
+    ranks 2 muster-train job.cfg --set checkpoint.last_seconds=2 >log
+    cat log held; kill $background
+    wait $background || true
+    background=
+    cat log
+    grep -q 'not drained yet; .*that run has not ended$' log
+    grep -q '^done at step ' log
+    [ "$(stages)" -eq 1 ]
+}
+
 @test "a run whose earlier stage cannot be drained resumes from the last committed checkpoint" {
     larger
     # Step 40 is staged, and the run is killed before it is drained.
