@@ -225,7 +225,7 @@ standin_tree() {
     train eight 1 batch.micro_batch=1
     train two 1 batch.micro_batch=4
     grep 'standin: the host waited [1-9][0-9]* times' "$DIR/eight.log" >eight
-    grep 'standin: the host waited' "$DIR/two.log" | diff - eight
+    grep 'standin: the host waited [1-9]' "$DIR/two.log" | diff - eight
 }
 
 # forgotten FUNCTION:N RANKS SET...: without that wait the losses are others, or the run fails, in some order of what
