@@ -181,7 +181,8 @@ static bool wait_for_lock(struct drainer *drainer, bool waits)
         drainer->lock = stage_lock(&drainer->stage, STAGE_LOCK, false);
         if (drainer->lock >= 0 || errno != EAGAIN || !waits || drainer_must_stop(drainer) || !drainer_waits(drainer))
             return drainer->lock >= 0;
-        if (standstill_look(&still, stage_signed_at(&drainer->stage)) >= SILENT_SECONDS) {
+        if (standstill_look(&still, stage_signed_at(&drainer->stage)) >= SILENT_SECONDS &&
+            !stage_is_locked(&drainer->stage, STAGE_USERS)) {
             drainer_log(drainer, true, "failed: the process that drains %s has not moved for %.0f s: it is killed",
                         drainer->stage.path, still.seconds);
             end_leftover(drainer);

@@ -9,8 +9,7 @@
  * later, if the step is still not committed (may_commit in drain_commit.c). Saves are drained oldest first; one
  * that waits for other nodes does not delay the next.
  *
- * A save with a file of a format that this muster does not know (json_fields.h) is left unchanged, and so is the
- * stage.
+ * A stage of another release, by the number of its format, is left unchanged.
  *
  * After a kill at any moment, the next call continues. Two nodes may copy one shard at the same time (a partner's
  * copy): each writes a temporary file of its own, and both rename the same bytes to the same name.
@@ -35,8 +34,8 @@ struct ckpt_drain_options {
     double seconds; /* return after this time; 0: no limit */
     double idle;    /* seconds to wait for other nodes' shards while nothing changes in the checkpoint directory. 0:
                             300. Below 0: none. After that, logs it and drains the partner's copies. If shards are still
-                            missing, a save of the present run goes on waiting, unless `once`; any other ends as
-                            failed here, and other nodes may still commit it */
+                            missing, a save goes on waiting while its run uses the stage, unless `once`; any other
+                            ends as failed here, and other nodes may still commit it */
     bool once;      /* return as soon as nothing is left. Without `seconds`, return also when the target fails for all
                             that is left. If false: waits for more saves while a process may stage; then continues as
                             with `once` and `idle` below 0 */
@@ -68,8 +67,8 @@ int ckpt_drain(const char *stage_dir, const struct ckpt_drain_options *options, 
 
 /*
  * Remove the saves that were staged more than `seconds` ago and could not be drained since, and the stage if it is then
- * empty. Logs a line for each save that is lost. Saves of an unknown format stay, and so does
- * all of a stage that a process uses or drains. Returns the number of saves that were removed, or -1.
+ * empty. Logs a line for each save that is lost. A stage of another release stays, and so does one that a process uses
+ * or drains. Returns the number of saves that were removed, or -1.
  */
 int ckpt_reclaim(const char *stage_dir, double seconds, ckpt_drain_log *log, void *log_arg, struct error *err);
 

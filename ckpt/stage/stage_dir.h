@@ -174,7 +174,7 @@ struct ckpt_stage {
     int borrowed_shard;
 
     struct status status; /* as last read */
-    uint64_t seen;        /* the greatest serial that was reported, or existed at the beginning */
+    uint64_t seen;        /* the greatest serial that was reported */
     struct timespec status_time;
     uint64_t status_inode;
 };

@@ -24,7 +24,7 @@ static const char help[] =
     "      --seconds=N    end after N seconds, even if something is left\n"
     "      --cap=MIB      write at most so many MiB/s\n"
     "      --child        drain for the run at the other end of the input: ignore signals; when that run has ended,\n"
-    "                     go on as with --once --idle=0\n"
+    "                     go on as with --once --idle=0; with --once: try again what fails until then\n"
     "      --claim        claim a checkpoint directory, given in place of STAGE, for the run at the other end\n"
     "      --serve        start such processes outside a step of Slurm; the plugin starts this one\n"
     "      --partner      also drain copies of other nodes' shards\n"
