@@ -225,8 +225,6 @@ static void describe_attention(const struct run *run)
         return;
     if (e->job->attention == ATTENTION_CUDNN)
         why = "; cuDNN has none for this job (muster.cfg(5))";
-    else if (e->config.device.attention == ATTENTION_AUTO && model_kv_heads(&e->job->model) < e->job->model.heads)
-        why = "; no GPU has confirmed cuDNN's for grouped heads (attention = \"cudnn\" selects them)";
     if (rank_config_uses_cudnn(e->job, &e->config.device))
         run_log(run, "attention: cuDNN's kernels (muster's own if it has no deterministic plan)");
     else

@@ -35,8 +35,7 @@ static bool is_grouped(const struct workspace *w)
 bool kernels_use_cudnn(const struct workspace *w)
 {
     return w->gpu && w->head_size > 0 &&
-           attention_suits_cudnn(w->attention, w->dtype, w->masked || w->window > 0, is_grouped(w), w->seq,
-                                 w->head_size);
+           attention_suits_cudnn(w->attention, w->dtype, w->masked || w->window > 0, w->seq, w->head_size);
 }
 
 static size_t gpu_bytes(const struct workspace *w)

@@ -27,21 +27,20 @@ static inline size_t workspace_attention_backward(size_t rows, size_t heads)
 
 /*
  * Whether a shape goes to cuDNN. masked: with dropout (cuDNN's mask is not that of kernels.h), lengths, documents or a
- * window. grouped: several heads of queries read one of keys; not yet tried on a GPU, so only ATTENTION_CUDNN selects it.
+ * window.
  *
  * seq must be a multiple of 128. With a partial last tile of keys, cuDNN's backward pass on sm_90 returns NaN for some
  * finite inputs: NVIDIA/cudnn-frontend issues 160 and 628, pytorch/pytorch issue 196678.
  *
- * ATTENTION_AUTO selects cuDNN where it was measured to be faster, on an H200 (bench/RESULTS.md): heads of 64 to 256 and
+ * ATTENTION_AUTO selects cuDNN where it was measured to be faster, on H200s (bench/RESULTS.md): heads of 64 to 256 and
  * sequences of 512 to 8192. Heads of 32 were slower.
  */
-static inline bool attention_suits_cudnn(enum attention_choice choice, enum dtype dtype, bool masked, bool grouped,
-                                         int seq, int head_size)
+static inline bool attention_suits_cudnn(enum attention_choice choice, enum dtype dtype, bool masked, int seq,
+                                         int head_size)
 {
     bool can = dtype != DTYPE_F32 && !masked && seq > 0 && seq % 128 == 0 && head_size % 8 == 0;
 
-    return can &&
-           (choice == ATTENTION_CUDNN || (choice == ATTENTION_AUTO && !grouped && head_size >= 64 && seq >= 512));
+    return can && (choice == ATTENTION_CUDNN || (choice == ATTENTION_AUTO && head_size >= 64 && seq >= 512));
 }
 
 /* The deterministic backward pass stores the gradients of all scores, in 16 bits. So that this does not grow with the

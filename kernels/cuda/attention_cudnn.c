@@ -119,9 +119,9 @@ static const struct cudnn_graph *graph_of(struct device *dev, const struct atten
 
 static bool is_suited(const struct device *dev, const struct attention_call *call)
 {
-    bool masked = call->drops || call->bounded || call->lengths, grouped = attention_kv_heads(call) < call->heads;
+    bool masked = call->drops || call->bounded || call->lengths;
 
-    return attention_suits_cudnn(dev->attention, call->dtype, masked, grouped, call->seq, call->head_size) &&
+    return attention_suits_cudnn(dev->attention, call->dtype, masked, call->seq, call->head_size) &&
            attention_aligned(call);
 }
 
