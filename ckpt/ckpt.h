@@ -348,6 +348,12 @@ int ckpt_verify(struct ckpt *ckpt, int threads, void (*progress)(uint64_t done, 
 int ckpt_list(const char *dir, uint64_t **steps, size_t *count, struct error *err);
 
 /*
+ * Steps that ckpt_recover would commit, in no order, malloc'ed: they have a complete attempt and no checkpoint. Nobody
+ * was left to commit them, or their run is about to. A dir that does not exist has none.
+ */
+int ckpt_list_complete(const char *dir, uint64_t **steps, size_t *count, struct error *err);
+
+/*
  * Check that checkpoints can be written to dir, before a run rather than after its first hours: makes missing
  * directories, does what a save does (makes a directory, writes a file in it, syncs both, renames the directory) and
  * removes it again.

@@ -94,11 +94,12 @@ static const char help[] =
     "\n"
     "  reshard SRC DIR   write SRC into the directory DIR in the shards of another mesh\n"
     "      --to=MESH   dp=4,tp=2,pp=1,zero=1,chunks=1; missing sizes are 1\n"
-    "  export SRC DIR  write DIR as Hugging Face's transformers load it: GPT-2, or Megatron-BERT\n"
+    "  export SRC DIR  write DIR as Hugging Face's transformers load it\n"
     "      --format=hf --dtype=fp32|bf16|fp16 --shard-size=5GB\n"
     "      --tokenizer=PATH   of the model; default: the folder tokenizer beside the checkpoint\n"
     "  import SRC DIR  make a checkpoint of step 0 in DIR of such a model in SRC, a directory or a file\n"
     "      --format=hf --to=MESH --heads=N (if there is no config.json) --tokenizer=PATH\n"
+    "  recover DIR     commit what is complete, and what nobody was left to commit\n"
     "  prune DIR       remove all but the newest whole checkpoints\n"
     "      --keep=N    the number of checkpoints to keep\n"
     "      --keep-every=M   keep also the first at or after each multiple of M\n"
@@ -118,10 +119,10 @@ static const struct command {
     int paths, most_paths;
     tool_command *run;
 } commands[] = {
-    {"diff", 2, 2, tool_diff},           {"export", 2, 2, tool_export}, {"import", 2, 2, tool_import},
-    {"list", 1, 1, tool_list},           {"prune", 1, 1, tool_prune},   {"reclaim", 0, 1 << 20, tool_reclaim},
-    {"reshard", 2, 2, tool_reshard},     {"rm", 1, 1 << 20, tool_rm},   {"show", 1, 1, tool_show},
-    {"status", 0, 1 << 20, tool_status}, {"verify", 1, 1, tool_verify},
+    {"diff", 2, 2, tool_diff},       {"export", 2, 2, tool_export},       {"import", 2, 2, tool_import},
+    {"list", 1, 1, tool_list},       {"prune", 1, 1, tool_prune},         {"reclaim", 0, 1 << 20, tool_reclaim},
+    {"recover", 1, 1, tool_recover}, {"reshard", 2, 2, tool_reshard},     {"rm", 1, 1 << 20, tool_rm},
+    {"show", 1, 1, tool_show},       {"status", 0, 1 << 20, tool_status}, {"verify", 1, 1, tool_verify},
 };
 
 /* "5GB" as Hugging Face has it, or "500MiB". */

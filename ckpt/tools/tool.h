@@ -34,7 +34,7 @@ typedef int tool_command(char **paths, const struct options *options, struct err
 
 tool_command tool_list, tool_show, tool_verify, tool_diff;
 tool_command tool_status, tool_reclaim; /* no path: all stages under /dev/shm */
-tool_command tool_reshard, tool_export, tool_import, tool_prune, tool_rm;
+tool_command tool_reshard, tool_export, tool_import, tool_recover, tool_prune, tool_rm;
 
 /* "1.4 GiB in 0.6 s (2.4 GiB/s)"; returns `text`. */
 #define TOOL_RATE_SIZE 96

@@ -1,4 +1,4 @@
-/* tool_change.c - the commands that write or remove checkpoints: reshard, export, import, prune, rm. */
+/* tool_change.c - the commands that write or remove checkpoints: reshard, export, import, recover, prune, rm. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 #include "ckpt/models/hf.h"
 #include "ckpt/models/rewrite.h"
 #include "ckpt/tools/tool.h"
+#include "common/clock.h"
 #include "common/option.h"
 #include "common/text.h"
 #include "tokenizer/tokenizer_files.h"
@@ -200,7 +201,54 @@ int tool_import(char **paths, const struct options *options, struct error *err)
     return result;
 }
 
-/* ---- prune and rm ------------------------------------------------------------------------------------------------ */
+/* ---- recover, prune and rm --------------------------------------------------------------------------------------- */
+
+#define HEARTBEAT_SECONDS 60.0 /* a run writes it every 10 s, and clocks differ */
+
+/* A run that lives commits what it saves. */
+static int check_no_run(const char *dir, struct error *err)
+{
+    struct ckpt_claim owner = {0};
+    int result = ckpt_claim_read(dir, &owner, err);
+    double age = clock_realtime() - owner.heartbeat;
+    char who[512];
+
+    if (result > 0) {
+        result = 0;
+        ckpt_claim_describe(who, sizeof who, &owner);
+        if (owner.released == 0 && age < HEARTBEAT_SECONDS)
+            result =
+                error_set(err, CODE_CONFIG, "%s: %s trains, or ended less than %.0f s ago: it commits its saves itself",
+                          dir, who, HEARTBEAT_SECONDS);
+    }
+    ckpt_claim_clear(&owner);
+    return result;
+}
+
+int tool_recover(char **paths, const struct options *options, struct error *err)
+{
+    char path[4096];
+    uint64_t *steps;
+    size_t count;
+    int result;
+
+    (void)options;
+    if (tool_is_removed(paths[0]))
+        return error_errno(err, CODE_DATA, "%s", paths[0]);
+    if (ckpt_list_complete(paths[0], &steps, &count, err) < 0)
+        return -1;
+    result = count > 0 ? check_no_run(paths[0], err) : 0;
+    if (result == 0 && count > 0)
+        result = ckpt_recover(paths[0], err) < 0 ? -1 : 0;
+    for (size_t i = 0; result == 0 && i < count; i++) {
+        ckpt_step_path(path, sizeof path, paths[0], steps[i]);
+        printf("%s: %s\n", path, tool_is_removed(path) ? "could not be committed" : "committed");
+    }
+    if (result == 0 && count == 0)
+        printf("%s: nothing is left to commit\n", paths[0]);
+    free(steps);
+    return result;
+}
 
 int tool_prune(char **paths, const struct options *options, struct error *err)
 {

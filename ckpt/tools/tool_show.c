@@ -134,6 +134,21 @@ static int show_json(const struct ckpt *ckpt, struct error *err)
     return tool_print_json(object, err);
 }
 
+/* The saves that nobody has committed, on standard error: they are no checkpoints. Returns how many. */
+static size_t say_complete(const char *dir)
+{
+    uint64_t *steps;
+    size_t count;
+
+    if (ckpt_list_complete(dir, &steps, &count, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        fprintf(stderr, "step %" PRIu64 " is complete, not committed: if no run does it, muster-ckpt recover %s\n",
+                steps[i], dir);
+    free(steps);
+    return count;
+}
+
 /* What a job file says of a model of Hugging Face's, for checkpoint.init. */
 static int show_folder(const char *path, struct error *err)
 {
@@ -155,6 +170,7 @@ int tool_show(char **paths, const struct options *options, struct error *err)
 
     if (options->job && hf_is_model(paths[0]))
         return show_folder(paths[0], err);
+    say_complete(paths[0]);
     ckpt = tool_open(paths[0], err);
     if (!ckpt)
         return -1;
@@ -223,12 +239,12 @@ int tool_list(char **paths, const struct options *options, struct error *err)
 
     if (tool_list_steps(paths[0], &steps, &count, err) < 0)
         return -1;
-    if (!options->json && count == 0) {
+    if (say_complete(paths[0]) == 0 && !options->json && count == 0) {
         free(steps);
         return error_set(err, CODE_DATA, "%s: holds no checkpoints (no step-* in it)", paths[0]);
     }
     array = options->json ? json_array() : NULL;
-    if (!array)
+    if (!array && count > 0)
         printf("%10s  %10s  %6s  %-16s  %-26s  %s\n", "STEP", "SIZE", "SHARDS", "WRITTEN", "BY", "ON");
     for (size_t i = 0; i < count; i++)
         list_one(paths[0], steps[i], array);

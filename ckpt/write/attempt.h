@@ -31,7 +31,7 @@ bool step_is_committed(const struct directory *parent, uint64_t step);
 /* The newest step that is committed: 1, or 0 when there is none. */
 int step_newest_committed(const struct directory *parent, uint64_t *step, struct error *err);
 
-/* Whether all parts and shards of an attempt exist, so that ckpt_commit would commit it. */
+/* Whether all shards of an attempt exist, with their parts or the manifest, so that ckpt_commit would commit it. */
 bool attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt);
 
 /*

@@ -161,21 +161,6 @@ static int has_all_files(const struct directory *partial, int *shards, struct er
     return found;
 }
 
-bool attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt)
-{
-    char name[FILE_NAME_SIZE];
-    struct directory partial;
-    int shards;
-    bool complete;
-
-    name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
-    if (directory_open_made(&partial, parent, name, NULL) < 0)
-        return false;
-    complete = has_all_files(&partial, &shards, NULL) > 0;
-    directory_close(&partial);
-    return complete;
-}
-
 static int check_length(const struct directory *partial, const struct manifest *manifest, int shard, struct error *err)
 {
     int fd = manifest_open_shard(manifest, shard, partial, err);
@@ -270,6 +255,21 @@ static int has_whole_manifest(const struct directory *partial, uint64_t step, co
 out:
     manifest_destroy(whole);
     return result;
+}
+
+bool attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt)
+{
+    char name[FILE_NAME_SIZE];
+    struct directory partial;
+    int shards;
+    bool complete;
+
+    name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
+    if (directory_open_made(&partial, parent, name, NULL) < 0)
+        return false;
+    complete = has_all_files(&partial, &shards, NULL) > 0 || has_whole_manifest(&partial, step, attempt, NULL) > 0;
+    directory_close(&partial);
+    return complete;
 }
 
 /* Does not replace a good one: GlusterFS may lose a file to whose name two clients rename at the same time. */
@@ -432,17 +432,46 @@ static void sweep_steps(const struct directory *parent)
     listing_close(&listing, NULL);
 }
 
-/* 1: committed now; 0: incomplete, or not to be committed; -1. */
-static int recover_attempt(const struct directory *parent, const struct attempt *attempt, struct error *err)
+/* 1: it may be committed; 0: it was abandoned, its step is committed, or another run owns the directory; -1. */
+static int may_recover(const struct directory *parent, const struct attempt *attempt, struct error *err)
 {
     int lost;
 
     if (attempt->abandoned || step_is_committed(parent, attempt->step))
         return 0;
     lost = attempt_check_claim(parent, attempt->attempt, err);
-    if (lost != 0)
-        return lost > 0 ? 0 : -1;
-    return commit_step(parent, attempt->step, attempt->attempt, err);
+    return lost > 0 ? 0 : lost < 0 ? -1 : 1;
+}
+
+/* 1: committed now; 0: incomplete, or not to be committed; -1. */
+static int recover_attempt(const struct directory *parent, const struct attempt *attempt, struct error *err)
+{
+    int may = may_recover(parent, attempt, err);
+
+    return may > 0 ? commit_step(parent, attempt->step, attempt->attempt, err) : may;
+}
+
+int ckpt_list_complete(const char *dir, uint64_t **steps, size_t *count, struct error *err)
+{
+    struct directory parent;
+    struct attempt *attempts = NULL;
+    size_t found = 0;
+    int result;
+
+    *steps = NULL;
+    *count = 0;
+    if (directory_open(&parent, NULL, dir, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    result = attempt_list(&parent, &attempts, &found, err);
+    if (result == 0 && found > 0 && !(*steps = malloc(found * sizeof **steps)))
+        result = error_errno(err, CODE_IO, "%s", dir);
+    for (size_t i = 0; result == 0 && i < found; i++)
+        if (may_recover(&parent, &attempts[i], NULL) > 0 &&
+            attempt_is_complete(&parent, attempts[i].step, attempts[i].attempt))
+            (*steps)[(*count)++] = attempts[i].step;
+    free(attempts);
+    directory_close(&parent);
+    return result;
 }
 
 int ckpt_recover(const char *dir, struct error *err)

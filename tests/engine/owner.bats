@@ -372,3 +372,26 @@ damage() {
     first=
     grep -q '^took over .* from job 12 ' a
 }
+
+@test "a complete save that nobody has committed is named, and muster-ckpt recover commits it if no run owns the directory" {
+    next 75
+    muster-ckpt list ckpt >listed
+    last=$(awk '$1 ~ /^[0-9]+$/ { print $1; exit }' listed)
+    committed=ckpt/step-$(printf %08d "$last")
+    attempt=$(muster-ckpt show --json "$committed" | python3 -c 'import json, sys; print(json.load(sys.stdin)["attempt"])')
+    mv "$committed" "$committed.$attempt.partial"
+    said="step $last is complete, not committed: if no run does it, muster-ckpt recover ckpt"
+    [ "$(muster-ckpt list ckpt 2>&1 >/dev/null)" = "$said" ]
+    [ "$(muster-ckpt show ckpt 2>&1 >/dev/null | head -n 1)" = "$said" ]
+    claim released 0 heartbeat "$(date +%s)"
+    ends 78 muster-ckpt recover ckpt
+    [ "$(grep -c . log)" -eq 1 ]
+    grep -q "^muster-ckpt: ckpt: .* trains, or ended less than 60 s ago: it commits its saves itself$" log
+    [ ! -e "$committed" ]
+    claim released 0 heartbeat "$(($(date +%s) - 100))" # it was lost
+    ends 0 muster-ckpt recover ckpt
+    [ "$(cat log)" = "$committed: committed" ]
+    muster-ckpt list ckpt | cmp - listed
+    ends 0 muster-ckpt recover ckpt
+    grep -q "^ckpt: nothing is left to commit$" log
+}
