@@ -83,8 +83,7 @@ static int start_earlier(struct saver *s, const struct ckpt_stage_config *config
     s->earlier = error_calloc(count + 1, sizeof *s->earlier, err);
     for (size_t i = 0; s->earlier && i < count; i++) {
         struct saver_earlier *one = &s->earlier[s->nearlier++];
-        const char *const arguments[] = {"--child",          "--once",  "--partner", "--idle=0",
-                                         cap_option(s, cap), one->path, NULL};
+        const char *const arguments[] = {"--child", "--once", "--partner", cap_option(s, cap), one->path, NULL};
 
         snprintf(one->path, sizeof one->path, "%s/%s", config->root, names[i].name);
         one->run = program_start(&one->pid, CKPTD, arguments, STDOUT_FILENO, err);

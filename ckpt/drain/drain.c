@@ -143,7 +143,6 @@ static int drain_until_done(struct drainer *drainer, struct error *err)
             return stage_is_removed(&drainer->stage) ? CKPT_DRAIN_DONE : -1;
         if (!drainer->last_try && run_has_ended(drainer) && (drainer->options.once || !drainer->in_use)) {
             drainer->last_try = drainer->options.once = true;
-            drainer->options.idle = -1;
             drainer_end_pauses(drainer);
             continue;
         }
@@ -267,7 +266,6 @@ struct drainer *drainer_create(const struct ckpt_drain_options *options)
     }
     drainer->options = *options;
     drainer->options.threads = options->threads > 0 ? options->threads : 2;
-    drainer->options.idle = options->idle != 0 ? options->idle : 300;
     drainer->deadline = options->seconds > 0 ? clock_monotonic() + options->seconds : 0;
     pthread_mutex_init(&drainer->mutex, NULL);
     return drainer;

@@ -4,10 +4,9 @@
  * Each complete staged shard is copied to <dir>/step-N.ATTEMPT.partial in blocks of 4 MiB, past the page cache. Each
  * block is verified against its checksum from staging. The file is synced and renamed, and then its part is written. A
  * shard whose part is in the target is not copied again. A copy that is stopped in order (`seconds`, `stop`) is
- * continued by the next drainer, from its last whole block. When all shards of the node are copied, ckpt_commit is tried
- * until the step is committed. The node of shard 0 commits a complete attempt at once. Another node does so 1.5 s
- * later, if the step is still not committed (may_commit in drain_commit.c). Saves are drained oldest first; one
- * that waits for other nodes does not delay the next.
+ * continued by the next drainer, from its last whole block. When all shards of all nodes are there, the node of shard 0
+ * commits the attempt; when the run has ended, the first node that finds them there (may_commit in drain_commit.c).
+ * Saves are drained oldest first; one that waits for other nodes does not delay the next.
  *
  * A stage of another release, by the number of its format, is left unchanged.
  *
@@ -16,7 +15,8 @@
  *
  * If the target fails, with any errno, the save stays in the stage. The drainer tries it again after pauses that
  * grow to 30 s, until this or a newer step is committed or ckpt_stage_drop is called. A save fails only if its
- * staged data is damaged, its attempt can never be committed (stage.h), or other nodes' shards are missing (`idle`).
+ * staged data is damaged, its attempt can never be committed (stage.h), or, after the run, other nodes' shards are
+ * missing and do not grow for a second.
  */
 #ifndef MUSTER_CKPT_DRAIN_DRAIN_H
 #define MUSTER_CKPT_DRAIN_DRAIN_H
@@ -32,14 +32,10 @@ struct ckpt_drain_options {
     int threads;    /* shards copied at the same time; 0: 2 */
     uint64_t cap;   /* bytes a second, of all threads together; 0: unlimited */
     double seconds; /* return after this time; 0: no limit */
-    double idle;    /* seconds to wait for other nodes' shards while nothing changes in the checkpoint directory. 0:
-                            300. Below 0: none. After that, logs it and drains the partner's copies. If shards are still
-                            missing, a save goes on waiting while its run uses the stage, unless `once`; any other
-                            ends as failed here, and other nodes may still commit it */
     bool once;      /* return as soon as nothing is left. Without `seconds`, return also when the target fails for all
                             that is left. If false: waits for more saves while a process may stage; then continues as
-                            with `once` and `idle` below 0 */
-    bool partner;   /* drain partner's copies that the target lacks */
+                            with `once` */
+    bool partner;   /* drain partner's copies that the target lacks, also while a process may stage */
     bool
         require_unused; /* return CKPT_DRAIN_BUSY also if a process may still stage. With `once`, a target that fails is
                             tried once, whatever `seconds` */

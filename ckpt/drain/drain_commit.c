@@ -13,15 +13,11 @@
 #include "ckpt/write/attempt.h"
 #include "common/clock.h"
 
-#define MOST_DELAY  1.0  /* seconds between commits */
-#define MANY_SHARDS 4096 /* with so many, a node does not list all files for each try */
+#define MOST_DELAY 1.0 /* seconds between commits */
 
-#define IDLE_LOOKS 16 /* calls of measure_activity in `idle` seconds, while a node waits for others' shards */
-
-#define COMMIT_TRIES 6
-#define COMMIT_PAUSE 0.05
-
-#define OTHERS_SECONDS 1.5 /* only the node of shard 0 commits a complete attempt for so long */
+#define SILENT_SECONDS 1.0  /* without a change in the attempt, until other nodes' shards are not waited for */
+#define OTHERS_SECONDS 10.0 /* the longest wait */
+#define SEEN_SECONDS   3.0  /* a network file system may show another node's rename late */
 
 /* ---- the commit -------------------------------------------------------------------------------------------------- */
 
@@ -69,53 +65,6 @@ static bool is_superseded(const struct drain_turn *turn)
            *newest > turn->save->staged.save.step;
 }
 
-/* A number that changes whenever a process writes to an attempt in the checkpoint directory. */
-static uint64_t measure_activity(const struct directory *target)
-{
-    struct attempt *attempts;
-    struct directory directory;
-    struct listing listing;
-    const char *file;
-    struct stat info;
-    uint64_t sum = 0;
-    size_t count;
-
-    if (attempt_list(target, &attempts, &count, NULL) < 0)
-        return 0;
-    for (size_t i = 0; i < count; i++) {
-        if (attempts[i].abandoned || directory_open_made(&directory, target, attempts[i].name, NULL) < 0)
-            continue;
-        listing = listing_open(&directory);
-        while ((file = listing_next(&listing)))
-            if (fstatat(directory.fd, file, &info, AT_SYMLINK_NOFOLLOW) == 0)
-                sum += 1 + (uint64_t)info.st_size + (uint64_t)info.st_mtim.tv_sec + (uint64_t)info.st_mtim.tv_nsec;
-        listing_close(&listing, NULL);
-        directory_close(&directory);
-        sum++;
-    }
-    free(attempts);
-    return sum;
-}
-
-static int check_moving(struct drain_turn *turn, double now)
-{
-    struct drain_save *state = turn->save;
-    uint64_t sum;
-
-    if (turn->drainer->options.idle < 0)
-        return DRAIN_WAITS;
-    if (now < state->next_look)
-        return state->stalled ? DRAIN_WAITS : 0;
-    state->next_look = now + turn->drainer->options.idle / IDLE_LOOKS;
-    sum = measure_activity(&turn->target);
-    if (sum != state->activity) {
-        state->activity = sum;
-        state->moved_at = now;
-        state->stalled = false;
-    }
-    return now - state->moved_at < turn->drainer->options.idle ? 0 : DRAIN_WAITS;
-}
-
 static bool had_first_shard(const struct drain_turn *turn)
 {
     char first[FILE_NAME_SIZE];
@@ -124,35 +73,75 @@ static bool had_first_shard(const struct drain_turn *turn)
     return file_exists(&turn->source, first);
 }
 
+/* With `once` it counts as ended. */
+static bool run_goes_on(const struct drain_turn *turn)
+{
+    return turn->drainer->in_use && !turn->drainer->options.once;
+}
+
 /*
- * Whether to commit now if no file is missing. The node of shard 0 always does; another node only when the attempt has
- * been complete for OTHERS_SECONDS and shard 0's node has not committed it. So two nodes rarely commit at the same
- * time: GlusterFS loses a file when one client renames to its name while another removes the source of such a rename.
- *
- * For a save of many shards, the other nodes look for missing files right after they have copied their own shards, and
- * then after every half of `idle`, so that not all nodes list all files repeatedly.
+ * Whether this node commits now: 1, 0 or -1. As long as the run goes on, that is for the node of shard 0. The nodes of a
+ * run that has ended leave one after the other: whichever finds all shards there commits.
  */
-static bool may_commit(struct drain_turn *turn)
+static int may_commit(const struct drain_turn *turn, struct error *err)
 {
     const struct staged_save *save = &turn->save->staged.save;
-    struct drain_save *state = turn->save;
-    double now = clock_monotonic();
+    const char *stage = strrchr(turn->drainer->stage.path, '/');
 
-    if (had_first_shard(turn))
+    if (run_goes_on(turn) && !had_first_shard(turn))
+        return 0;
+    if (!attempt_is_complete(&turn->target, save->step, save->attempt))
+        return 0;
+    return attempt_take_commit(&turn->target, save->step, save->attempt, stage ? stage + 1 : turn->drainer->stage.path,
+                               err);
+}
+
+/* A number that changes as the attempt's files grow. */
+static double measure_attempt(const struct drain_turn *turn)
+{
+    struct directory directory;
+    struct listing listing;
+    const char *file;
+    struct stat info;
+    double sum = 0;
+
+    if (directory_open_made(&directory, &turn->target, turn->save->staged.name, NULL) < 0)
+        return -1;
+    listing = listing_open(&directory);
+    while ((file = listing_next(&listing)))
+        if (fstatat(directory.fd, file, &info, AT_SYMLINK_NOFOLLOW) == 0)
+            sum += 1 + (double)info.st_size;
+    listing_close(&listing, NULL);
+    directory_close(&directory);
+    return sum;
+}
+
+/*
+ * Whether to look again. As long as the run goes on, other nodes' shards will come. After it, this node has done its
+ * part. It looks again only as long as files change: another node may be about to commit, or its last files may be
+ * visible late.
+ */
+static bool waits_for_others(struct drain_turn *turn)
+{
+    struct drain_save *state = turn->save;
+    bool goes_on = run_goes_on(turn);
+
+    if (goes_on && !had_first_shard(turn))
         return true;
-    if (save->shards >= MANY_SHARDS && now < state->next_gather)
-        return false;
-    state->next_gather = now + turn->drainer->options.idle / 2;
-    if (!attempt_is_complete(&turn->target, save->step, save->attempt)) {
-        state->complete_since = 0;
-        return true; /* ckpt_commit finds out what is missing */
-    }
-    if (state->complete_since == 0)
-        state->complete_since = now;
-    if (now - state->complete_since >= OTHERS_SECONDS)
+    standstill_look(&state->others, measure_attempt(turn));
+    if (goes_on)
         return true;
-    state->next_gather = 0;
-    return false;
+    if (state->alone_since == 0)
+        state->alone_since = clock_monotonic();
+    return state->others.seconds < SILENT_SECONDS && clock_monotonic() - state->alone_since < OTHERS_SECONDS;
+}
+
+/* Another node may have renamed the attempt: what it did may be visible late. */
+static bool may_be_seen_later(struct drain_save *state)
+{
+    if (state->lost_since == 0)
+        state->lost_since = clock_monotonic();
+    return clock_monotonic() - state->lost_since < SEEN_SECONDS;
 }
 
 static int try_commit(struct drain_turn *turn, struct error *err)
@@ -162,19 +151,24 @@ static int try_commit(struct drain_turn *turn, struct error *err)
     char committed[FILE_NAME_SIZE];
     struct error abandoned;
     int result;
-    bool there;
 
     if (drain_open_target(turn, err) < 0 || drain_check_abandoned(turn, err) < 0)
         return -1;
     if (!step_is_committed(&turn->target, save->step) && drain_check_claim(turn, err) < 0)
         return -1;
-    if (!may_commit(turn))
-        return is_committed(turn, err);
-    there = file_exists(&turn->target, partial);
-    result = ckpt_commit(save->dir, save->step, save->attempt, err);
+    result = may_commit(turn, err);
+    if (result > 0) {
+        result = ckpt_commit(save->dir, save->step, save->attempt, err);
+        if (result <= 0)
+            attempt_leave_commit(&turn->target, save->step, save->attempt);
+    }
     if (result > 0 || step_is_committed(&turn->target, save->step))
         return is_committed(turn, err);
-    if (result == 0 && there)
+    if (result == 0 && file_exists(&turn->target, partial)) {
+        turn->save->lost_since = 0;
+        return 0;
+    }
+    if (result == 0 && may_be_seen_later(turn->save))
         return 0;
     name_step(committed, save->step);
     if (result == 0 && file_exists(&turn->target, committed)) /* step-N exists and its manifest cannot be found, for
@@ -194,35 +188,6 @@ static int try_commit(struct drain_turn *turn, struct error *err)
     return -1;
 }
 
-/* Whether the attempt, or its step, is in the checkpoint directory. */
-static bool is_in_target(const struct drain_turn *turn)
-{
-    const struct staged *staged = &turn->save->staged;
-    char committed[FILE_NAME_SIZE];
-
-    name_step(committed, staged->save.step);
-    return turn->target.fd >= 0 && (file_exists(&turn->target, staged->name) || file_exists(&turn->target, committed));
-}
-
-/*
- * Several nodes may commit at the same time; may_commit makes that rare. While one of them renames the directory, and
- * about a second later, a network file system may deny another node the files in it (GlusterFS: ENOENT). So a failure
- * counts only if it persists.
- */
-static int commit_patiently(struct drain_turn *turn, struct error *err)
-{
-    double pause = COMMIT_PAUSE;
-    int result = try_commit(turn, err);
-
-    for (int tries = 0; tries < COMMIT_TRIES && result < 0 && err->code == CODE_IO && is_in_target(turn); tries++) {
-        clock_sleep(pause);
-        pause *= 2;
-        turn->save->next_gather = 0;
-        result = try_commit(turn, err);
-    }
-    return result;
-}
-
 static int commit_if_due(struct drain_turn *turn, struct error *err)
 {
     struct drain_save *state = turn->save;
@@ -233,12 +198,16 @@ static int commit_if_due(struct drain_turn *turn, struct error *err)
         return 0;
     state->next_commit = now + state->commit_delay;
     state->commit_delay = fmin(1.5 * state->commit_delay, MOST_DELAY);
-    result = commit_patiently(turn, err);
+    result = try_commit(turn, err);
     if (result < 0)
-        state->next_commit = state->next_gather = 0;                 /* retry_later has its own pauses */
-    if (result != 0 || now - state->complete_since < OTHERS_SECONDS) /* shard 0's node may still commit it */
+        state->next_commit = 0; /* retry_later has its own pauses */
+    if (result != 0)
         return result;
-    return is_superseded(turn) ? DRAIN_SUPERSEDED : check_moving(turn, now);
+    if (is_superseded(turn))
+        return DRAIN_SUPERSEDED;
+    if (state->lost_since != 0) /* it is not visible */
+        return 0;
+    return waits_for_others(turn) ? 0 : DRAIN_ALONE;
 }
 
 /* ---- an attempt that can never be committed ---------------------------------------------------------------------- */
@@ -278,7 +247,6 @@ static int copy_missing(struct drain_turn *turn, const struct directory *from, s
     if (turn->save->copy_began == 0)
         turn->save->copy_began = clock_monotonic();
     atomic_store(&turn->drainer->shared->copying, true);
-    turn->save->next_gather = 0;
     if (from == &turn->source && !turn->drainer->in_use && is_superseded(turn)) /* by a later run */
         result = drain_check_claim(turn, err) < 0 ? -1 : DRAIN_SUPERSEDED;
     else

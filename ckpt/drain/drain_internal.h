@@ -19,21 +19,16 @@ struct drain_save {
     struct ckpt_save_status status;   /* the child reads it only of a dropped save, for its reason */
     bool dropped;                     /* it has ended, and its attempt is to be abandoned, for status.reason */
     double next_commit, commit_delay; /* when to try the next commit, and the delay before the one after it */
-    double next_gather;               /* when may_commit next looks at a save of many shards; 0: at once */
-    double complete_since;            /* since when may_commit has found the attempt complete; 0: it has not */
-    uint64_t activity;                /* the last result of measure_activity */
-    double moved_at;                  /* when `activity` last changed */
-    double next_look;                 /* when to call measure_activity again */
+    struct standstill others;         /* of the attempt, which lacks other nodes' shards */
+    double alone_since;               /* since when such shards are waited for after the run; 0: not yet */
     double copy_began;                /* 0: not yet */
     uint64_t drained_bytes;           /* of shards that are in the target */
     double retry_at, retry_pause;     /* after a failure of the target: when to try again, and the last pause; 0 while
                                          it works */
     double failing_since, logged_at;  /* since when it has failed, and when that was logged last; 0 while it works */
-    double lost_since;                /* since when its attempt has been missing or damaged, in a target that works; 0:
-                                         it is not */
+    double lost_since;                /* since when its attempt has been missing or damaged; 0: it is not */
     dev_t target_device;              /* of the checkpoint directory that the attempt is in */
     ino_t target_inode;
-    bool stalled; /* other nodes' shards do not come, and that was logged */
 };
 
 #define DRAIN_SAVES (STAGED_MOST + 16)
@@ -51,7 +46,7 @@ struct drain_save {
 enum drain_result {
     DRAIN_FAILED = -1,
     DRAIN_GOES_ON = 0, /* what can be done now is done */
-    DRAIN_WAITS,       /* all shards of this node are in the target, and other nodes' do not come */
+    DRAIN_ALONE,       /* the run has ended, this node's shards are in the target, and other nodes' do not come */
     DRAIN_STOPPED,     /* `stop` was set, time is up, or another thread has failed */
     DRAIN_AGAIN,       /* in drain_shard.c: another drainer has removed the file that was written, or there may be
                           room for it now */
@@ -153,7 +148,7 @@ void drainer_remove_stage(const struct drainer *drainer);
 bool drain_handle(struct drainer *drainer, const struct staged *staged);
 
 /* Starts a child for an attempt to abandon, if no child is at work. True if there is one to abandon. If the target
- * fails, no marker is made, and the other nodes wait until their `idle` has passed. */
+ * fails, no marker is made, and the other nodes wait. */
 bool drainer_abandon_next(struct drainer *drainer);
 
 /* No save needs to wait for the end of its pause: the target works, or has a newer checkpoint. */

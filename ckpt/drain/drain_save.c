@@ -22,6 +22,9 @@
 #define FIRST_LOG   30.0
 #define MOST_LOG    600.0
 
+#define MISSING_SECONDS                                                                                                \
+    300.0 /* without a change in the attempt, until the log says that other nodes' shards are missing */
+
 /* Its record, or a new one. */
 static struct drain_save *find_save(struct drainer *drainer, const struct staged *staged)
 {
@@ -33,7 +36,7 @@ static struct drain_save *find_save(struct drainer *drainer, const struct staged
         if (!saves[i].staged.name[0] && (unused->staged.name[0] || unused->dropped))
             unused = &saves[i];
     }
-    *unused = (struct drain_save){.commit_delay = FIRST_DELAY, .moved_at = clock_monotonic()};
+    *unused = (struct drain_save){.commit_delay = FIRST_DELAY};
     status_begin(&unused->status, &staged->save);
     return unused;
 }
@@ -46,8 +49,7 @@ static bool read_contents(struct drain_turn *turn, struct error *err)
 
     turn->counted = staged_contents(&turn->source, ".", &turn->own, err) == 0 &&
                     staged_contents(&turn->source, STAGE_PARTNER, partner, err) == 0;
-    turn->copies =
-        turn->counted && partner->staged > 0 && (options->partner || !turn->drainer->in_use || turn->save->stalled);
+    turn->copies = turn->counted && partner->staged > 0 && (options->partner || !turn->drainer->in_use);
     return turn->counted;
 }
 
@@ -137,13 +139,27 @@ void drainer_end_pauses(struct drainer *drainer)
         drainer->shared->saves[i].retry_at = 0;
 }
 
+/* The target works. It may be that other nodes' shards do not come: said once. */
+static void note_others(struct drain_turn *turn)
+{
+    bool missing = turn->save->others.seconds >= MISSING_SECONDS, said = turn->save->status.reason[0];
+    char text[512] = "";
+
+    if (missing)
+        snprintf(text, sizeof text, "other nodes' shards are missing in %.400s, and nothing changes there",
+                 turn->save->staged.save.dir);
+    if (missing && !said)
+        drain_log(turn, false, "%s", text);
+    if (missing || said)
+        set_reason(turn, text);
+}
+
 /* The target works again, if it failed before. */
 static void note_recovery(struct drain_turn *turn)
 {
     struct drain_save *save = turn->save;
 
-    if (!save->stalled && turn->save->status.reason[0])
-        set_reason(turn, "");
+    note_others(turn);
     if (save->failing_since == 0)
         return;
     drain_log(turn, true, "the drain to %s works again, it had failed for %.0f s", turn->save->staged.save.dir,
@@ -241,38 +257,6 @@ bool drainer_abandon_next(struct drainer *drainer)
     return true;
 }
 
-/*
- * Other nodes' shards do not come. The partial checkpoint stays: when the last shard is there, a node that still has
- * the save commits it (may_commit). The first time, only logs that, and the next turn copies a partner's shards, if
- * they are here. After that the save stays and is watched while a run uses the stage, unless `once`; else it ends as
- * failed here, and other nodes may still commit it.
- */
-static bool wait_for_others(struct drain_turn *turn)
-{
-    struct drainer *drainer = turn->drainer;
-    bool at_once = drainer->options.idle < 0 && drainer->options.once;
-    struct error why;
-
-    if (at_once)
-        error_set(&why, CODE_IO,
-                  "other nodes' shards are missing in %s: a node that still has the save commits it when they arrive",
-                  turn->save->staged.save.dir);
-    else
-        error_set(&why, CODE_IO,
-                  "other nodes' shards are missing in %s, and nothing has changed there for %.0f seconds",
-                  turn->save->staged.save.dir, clock_monotonic() - turn->save->moved_at);
-    if (!turn->save->stalled && !(at_once && drainer->options.partner)) {
-        turn->save->stalled = true;
-        set_reason(turn, why.text);
-        drain_log(turn, false, "%s", why.text);
-        return true;
-    }
-    if (drainer->in_use && !drainer->options.once)
-        return true;
-    fail_drain(turn, CKPT_DRAIN_OTHERS, why.text);
-    return false;
-}
-
 /* ---- its turn: end_turn and take_turn return false if the save has ended ----------------------------------------- */
 
 /* Ends the turn: handles the child's result, or the child's end without a result. */
@@ -292,8 +276,11 @@ static bool end_turn(struct drain_turn *turn)
         error_set(&err, CODE_IO, "the process that drains it ended unexpectedly");
     }
     update_status(turn);
-    if (result == DRAIN_WAITS)
-        return wait_for_others(turn);
+    if (result == DRAIN_ALONE) {
+        fail_drain(turn, CKPT_DRAIN_OTHERS,
+                   "other nodes' shards are missing: a node that still has the save commits it when they arrive");
+        return false;
+    }
     if (result == DRAIN_FAILED && !drain_ends(&err)) {
         retry_later(turn, &err);
         return true;

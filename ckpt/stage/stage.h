@@ -12,8 +12,8 @@
  *     directory, once. Its child does all work in the target, so that only the child waits for a target that hangs.
  *  6. The child copies each staged shard there, syncs it, and writes its part. The part in the stage becomes .drained,
  *     and the slot is free.
- *  7. When all nodes' shards are there, ckpt_commit gives the attempt its name, step-N: the node of shard 0 at once,
- *     another node 1.5 s later. Nodes send no messages: the target's files hold all they need to know.
+ *  7. When all nodes' shards are there, one node gives the attempt its name, step-N (ckpt_commit): during the run the
+ *     node of shard 0, after it the first that finds them all. Nodes send no messages: the target's files say it all.
  *  8. muster-ckptd writes to status.json what became of the save, and removes it from the stage.
  *  9. A target that fails, or gives no answer for 10 s, is tried again. If a later save then finds no room, the ranks
  *     agree on the oldest save that can go, and mark it `dropped`.

@@ -24,11 +24,10 @@ static const char help[] =
     "      --seconds=N    end after N seconds, even if something is left\n"
     "      --cap=MIB      write at most so many MiB/s\n"
     "      --child        drain for the run at the other end of the input: ignore signals; when that run has ended,\n"
-    "                     go on as with --once --idle=0; with --once: try again what fails until then\n"
+    "                     go on as with --once; with --once: try again what fails until then\n"
     "      --claim        claim a checkpoint directory, given in place of STAGE, for the run at the other end\n"
     "      --serve        start such processes outside a step of Slurm; the plugin starts this one\n"
     "      --partner      also drain copies of other nodes' shards\n"
-    "      --idle=N       do not wait for other nodes' shards when nothing moves for N seconds (300); 0: try once\n"
     "      --reclaim=AGE  of a job that has ended: end at once with 0 if a process uses STAGE; remove saves that "
     "cannot\n"
     "                     be drained and are older than AGE (90s, 30m, 24h, 7d)\n"
@@ -220,7 +219,6 @@ static int parse_options(struct command_line *line, int argc, char **argv)
         {"cap", OPTION_REAL, .to = &line->cap, .least = 0.001, .most = 1e9},
         {"partner", OPTION_FLAG, .to = &line->drain.partner},
         {"reclaim", OPTION_TIME, .to = &line->reclaim},
-        {"idle", OPTION_REAL, .to = &line->drain.idle, .most = 1e9},
         {"threads", OPTION_WHOLE, .to = &line->threads, .least = 1, .most = 16, .letter = 'j'},
         {"child", OPTION_FLAG, .to = &line->child},
         {"claim", OPTION_FLAG, .to = &line->claim},
@@ -230,12 +228,9 @@ static int parse_options(struct command_line *line, int argc, char **argv)
     };
     int code;
 
-    line->drain.idle = NAN;
     code = options_read(rows, argc, argv, help);
     if (code >= 0)
         return code;
-    /* In struct ckpt_drain_options 0 is the default, and less is to try once. */
-    line->drain.idle = isnan(line->drain.idle) ? 0 : line->drain.idle == 0 ? -1 : line->drain.idle;
     line->drain.require_unused = line->reclaim > 0;
     line->drain.cap = (uint64_t)ceil(line->cap * 1048576);
     line->drain.threads = (int)line->threads;

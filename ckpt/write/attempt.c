@@ -54,6 +54,39 @@ int step_newest_committed(const struct directory *parent, uint64_t *newest, stru
     return listing_close(&listing, err) < 0 ? -1 : found;
 }
 
+#define LINK_NAME_SIZE (FILE_NAME_SIZE + 16)
+
+static void name_commit_link(char link[LINK_NAME_SIZE], uint64_t step, const char *attempt)
+{
+    name_attempt(link, ATTEMPT_PARTIAL, step, attempt);
+    strcat(link, "/" ATTEMPT_COMMIT);
+}
+
+void attempt_leave_commit(const struct directory *parent, uint64_t step, const char *attempt)
+{
+    char link[LINK_NAME_SIZE];
+
+    name_commit_link(link, step, attempt);
+    unlinkat(parent->fd, link, 0);
+}
+
+int attempt_take_commit(const struct directory *parent, uint64_t step, const char *attempt, const char *who,
+                        struct error *err)
+{
+    char link[LINK_NAME_SIZE], text[FILE_NAME_SIZE];
+    ssize_t length;
+
+    name_commit_link(link, step, attempt);
+    if (symlinkat(who, parent->fd, link) == 0 || errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS)
+        return 1;
+    if (errno == ENOENT) /* renamed, which is how a commit ends */
+        return 0;
+    if (errno != EEXIST)
+        return file_write_failed(parent, link, 0, err);
+    length = readlinkat(parent->fd, link, text, sizeof text);
+    return length == (ssize_t)strlen(who) && memcmp(text, who, (size_t)length) == 0;
+}
+
 int attempt_check_formats(const struct directory *directory, struct error *err)
 {
     struct listing listing = listing_open(directory);

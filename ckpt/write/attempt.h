@@ -35,6 +35,21 @@ int step_newest_committed(const struct directory *parent, uint64_t *step, struct
 bool attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt);
 
 /*
+ * One of the processes that find an attempt complete commits it: GlusterFS loses a file when one client renames to its
+ * name while another removes the source of such a rename. It is the one that makes the link `commit` in the attempt's
+ * directory, with `who` as its text. If it dies, a process of the same name goes on, or ckpt_recover, which does not
+ * ask for the link. 1: `who` commits; 0: another one does, or has done it; -1. On a file system without symbolic links
+ * each of them commits.
+ */
+int attempt_take_commit(const struct directory *parent, uint64_t step, const char *attempt, const char *who,
+                        struct error *err);
+
+#define ATTEMPT_COMMIT "commit"
+
+/* That commit failed, or the attempt was not complete after all: another process may try. */
+void attempt_leave_commit(const struct directory *parent, uint64_t step, const char *attempt);
+
+/*
  * Check the formats of the parts and the manifest in a directory: CODE_CONFIG, with the file, when one is unknown
  * (json_fields.h). Unreadable and damaged files pass.
  */

@@ -290,7 +290,8 @@ static int write_manifest(const struct directory *partial, uint64_t step, const 
     return result;
 }
 
-/* Removes the parts of a committed step, once its rename is durable, and temporary files that killed drainers left. */
+/* Removes the parts of a committed step, once its rename is durable, the link of attempt_take_commit, and temporary files
+ * that killed drainers left. */
 static void sweep_parts(const struct directory *parent, const struct directory *committed, bool synced)
 {
     struct listing listing = listing_open(committed);
@@ -298,7 +299,8 @@ static void sweep_parts(const struct directory *parent, const struct directory *
     int shard, shards;
 
     while ((name = listing_next(&listing))) {
-        if (!name_parse_shard(name, SHARD_PART, &shard, &shards) && !name_is_unfinished(name))
+        if (!name_parse_shard(name, SHARD_PART, &shard, &shards) && !name_is_unfinished(name) &&
+            strcmp(name, ATTEMPT_COMMIT) != 0)
             continue;
         if (!synced && (attempt_check_formats(committed, NULL) < 0 || directory_sync(parent, NULL) < 0))
             break;

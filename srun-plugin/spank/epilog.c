@@ -82,9 +82,8 @@ static _Noreturn void become_program(const struct epilog *epilog, const struct s
 {
     const struct user_ids user = {.uid = stage->uid};
     char limit[32], reclaim[64], path[] = "PATH=/usr/bin:/bin", *environment[] = {path, NULL};
-    const char *argv[] = {epilog->ckptd, "--once", "--partner", "--idle=0",
-                          "--seconds",   limit,    stage->path, stage->keep ? reclaim : NULL,
-                          NULL};
+    const char *argv[] = {
+        epilog->ckptd, "--once", "--partner", "--seconds", limit, stage->path, stage->keep ? reclaim : NULL, NULL};
 
     snprintf(limit, sizeof limit, "%.1f", seconds - 2 * spare_of(seconds));
     snprintf(reclaim, sizeof reclaim, "--reclaim=%s", stage->keep ? stage->keep : "");
@@ -164,7 +163,7 @@ static int wait_for(pid_t child, double end, double spare)
 }
 
 /*
- * Run `ckptd --once --partner --idle=0 --seconds N stage` as the user, with --reclaim for an earlier job's stage, and
+ * Run `ckptd --once --partner --seconds N stage` as the user, with --reclaim for an earlier job's stage, and
  * wait for it until the deadline, even if it cannot be killed. N is smaller than what is left. Returns its exit status,
  * or one of the above. What it prints goes to the log when it has ended, line by line, with '?' for what is not
  * printable ASCII, since names of the user's making are in it.

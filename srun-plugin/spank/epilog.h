@@ -22,7 +22,7 @@ struct epilog {
 };
 
 /*
- * Run `muster-ckptd --once --partner --idle=0` on each stage of that job and user, and then, with --reclaim, on those
+ * Run `muster-ckptd --once --partner` on each stage of that job and user, and then, with --reclaim, on those
  * that earlier jobs of any user have left; each as its user. muster-ckptd --reclaim leaves the stage of a job that
  * runs. Those of earlier jobs get 2 s in all (a third of `seconds` if that is less; all at slurmd's start), one of each
  * user in turn. A muster-ckptd that its user stops is killed at once. Root looks at names and owners only, and opens

@@ -133,7 +133,6 @@ static int stage_shard(const struct options *options, const struct ckpt_save *sa
 static pid_t start_drainer(const struct options *options, const char *stage)
 {
     char self[PATH_MAX] = "", program[PATH_MAX + 16];
-    const char *idle = options->nodes ? "--idle=0" : "--idle=300";
     pid_t child;
 
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
@@ -141,7 +140,7 @@ static pid_t start_drainer(const struct options *options, const char *stage)
     snprintf(program, sizeof program, "%s/muster-ckptd", dirname(dirname(dirname(self))));
     child = fork();
     if (child == 0) {
-        execl(program, program, "--once", "--quiet", "--threads", "1", "--partner", idle, stage, NULL);
+        execl(program, program, "--once", "--quiet", "--threads", "1", "--partner", stage, NULL);
         _exit(CODE_INTERNAL);
     }
     return child;

@@ -223,7 +223,7 @@ static void keep_line(const char *line, bool failure, void *arg)
 /* As "muster-ckptd --once". */
 static int drain_once(const struct node *node)
 {
-    struct ckpt_drain_options options = {.once = true, .idle = 0.3, .log = keep_line};
+    struct ckpt_drain_options options = {.once = true, .log = keep_line};
     struct error err;
 
     last_line[0] = '\0';
@@ -241,7 +241,7 @@ static void expect_left(const struct node *node, const char *what)
 
 /*
  * Files above 1 MB cannot be written: EFBIG on the way, as a quota's EDQUOT. Two nodes: neither gives up what it has,
- * though the other one waits for longer than `idle`; and when there is room it is committed.
+ * though the other one waits long; and when there is room it is committed.
  */
 static void one_node_cannot_write(void **state)
 {

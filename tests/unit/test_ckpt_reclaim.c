@@ -145,10 +145,10 @@ static void other_nodes_are_not_waited_for(void **state)
     node_stage(&other, 30, "a");
     snprintf(stage, sizeof stage, "%s", ckpt_stage_directory(node.stage));
     job_ends(&node);
-    assert_int_equal(run_program("muster-ckptd", "-q --once --partner --idle=0 %s", stage), 76);
+    assert_int_equal(run_program("muster-ckptd", "-q --once --partner %s", stage), 76);
     says("a node that still has the save commits it when they arrive");
     assert_int_equal(access(stage, F_OK), -1);
-    assert_int_equal(run_program("muster-ckptd", "--once --partner --idle=0 %s", ckpt_stage_directory(other.stage)), 0);
+    assert_int_equal(run_program("muster-ckptd", "--once --partner %s", ckpt_stage_directory(other.stage)), 0);
     says("step 30 (a): committed");
     world_expect(&world, node.topology, node.target, 30);
     ckpt_stage_destroy(other.stage);

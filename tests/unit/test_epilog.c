@@ -44,7 +44,7 @@ static void make_stage(const char *suffix)
     assert_int_equal(chown(path, user, (gid_t)-1), 0);
 }
 
-/* The program that is run for each stage: $6 is the stage. */
+/* The program that is run for each stage: $5 is the stage. */
 static void script(const char *text)
 {
     FILE *file = fopen(program, "w");
@@ -97,8 +97,8 @@ static void each_stage_of_the_job_is_drained(void **state)
     assert_non_null(strstr(said, "4711: drained after job 4711\n"));
     assert_non_null(strstr(said, "4711.n1.5d0c1b2a: drained after job 4711\n"));
     assert_null(strstr(said, "47110"));
-    assert_non_null(strstr(said, user == NOBODY ? "65534 --once --partner --idle=0 --seconds "
-                                                : " --once --partner --idle=0 --seconds "));
+    assert_non_null(strstr(said, user == NOBODY ? "65534 --once --partner --seconds "
+                                                : " --once --partner --seconds "));
 }
 
 /* Slurm ends each component under its own id, while the tasks of all have that of the first. */
@@ -153,7 +153,7 @@ static void slurmd_does_not_wait_for_it(void **state)
 
     make_stage("");
     assert_int_equal(pipe(ends), 0); /* open until the process has ended that nobody waits for */
-    script("while [ ! -e \"$6/go\" ]; do sleep 0.01; done");
+    script("while [ ! -e \"$5/go\" ]; do sleep 0.01; done");
     assert_int_equal(epilog_start(&epilog, keep), 0);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     make_stage("/go");
@@ -270,7 +270,7 @@ static void junk_of_one_user_keeps_no_other_from_its_turn(void **state)
         skip(); /* only root drains for several users; names must exist: nobody, and those of Debian's base */
     make_leftovers(1, 1, 500);
     make_leftovers(2, 4, 1);
-    script("echo \"$6\"");
+    script("echo \"$5\"");
     drain_leftovers(JOB, 60);
     for (int i = 2; i < 6; i++) {
         snprintf(name, sizeof name, "%s/muster-%d-1\n", base, i);
@@ -285,7 +285,7 @@ static void each_user_comes_first_in_some_epilogs(void **state)
 {
     int users = make_leftovers(1, 3, 2), firsts[2][4] = {0};
 
-    script("echo \"$6\"");
+    script("echo \"$5\"");
     for (uint32_t job = JOB; job < JOB + 100; job++) { /* lots depend on inodes: one in ten million runs fails */
         unsigned owner, number;
 
@@ -303,7 +303,7 @@ static void what_others_left_gets_two_seconds_in_all(void **state)
 {
     make_stage("");
     make_leftovers(1, 1, 2);
-    script("case $6 in *-4711) exit 0 ;; esac\necho told $5");
+    script("case $5 in *-4711) exit 0 ;; esac\necho told $4");
     drain_leftovers(JOB, 60);
     assert_true(seconds_told() > 0 && seconds_told() <= 1);
     drain_leftovers(0, 60); /* slurmd starts: no job waits */
@@ -331,7 +331,7 @@ static double seconds_told(void)
 static void its_seconds_are_less_than_the_epilogs(void **state)
 {
     make_stage("");
-    script("echo told $5");
+    script("echo told $4");
     assert_int_equal(drain(60), 1);
     assert_true(seconds_told() > 40 && seconds_told() <= 50);
     assert_int_equal(drain(6), 1);
@@ -424,7 +424,7 @@ static void the_user_cannot_take_the_process_over(void **state)
     if (geteuid() != 0)
         skip(); /* it is root who has something to lose */
     make_stage("");
-    script("echo $$ >\"$6/pid\"; sleep 3; cat /proc/self/oom_score_adj");
+    script("echo $$ >\"$5/pid\"; sleep 3; cat /proc/self/oom_score_adj");
     thief = fork();
     if (thief == 0)
         _exit(steal());
@@ -444,7 +444,7 @@ static void what_cannot_be_killed_is_left_behind(void **state)
     bool in_time;
 
     make_stage("");
-    script("echo $$ >\"$6/pid\"; sleep 60");
+    script("echo $$ >\"$5/pid\"; sleep 60");
     assert_int_equal(pipe(ends), 0);
     tracer = fork();
     if (tracer == 0) {
@@ -534,7 +534,7 @@ static void what_hangs_in_the_kernel_is_left_behind(void **state)
         skip(); /* this machine lets nobody mount */
     }
     make_stage("");
-    script("echo $$ >\"$6/pid\"; exec <\"${0%/*}/hanging/file\"");
+    script("echo $$ >\"$5/pid\"; exec <\"${0%/*}/hanging/file\"");
     in_time = drain_in_time();
     left = state_of(process_of_script());
     kill(server, SIGKILL); /* who waits for it then ends */
