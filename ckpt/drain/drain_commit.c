@@ -87,11 +87,13 @@ static int may_commit(const struct drain_turn *turn, struct error *err)
 {
     const struct staged_save *save = &turn->save->staged.save;
     const char *stage = strrchr(turn->drainer->stage.path, '/');
+    int complete;
 
     if (run_goes_on(turn) && !had_first_shard(turn))
         return 0;
-    if (!attempt_is_complete(&turn->target, save->step, save->attempt))
-        return 0;
+    complete = attempt_is_complete(&turn->target, save->step, save->attempt, err);
+    if (complete <= 0)
+        return complete;
     return attempt_take_commit(&turn->target, save->step, save->attempt, stage ? stage + 1 : turn->drainer->stage.path,
                                err);
 }

@@ -265,6 +265,7 @@ static bool end_turn(struct drain_turn *turn)
     struct drainer *drainer = turn->drainer;
     struct error err = drainer->shared->err;
     enum drain_result result = drainer->shared->result;
+    char why[512];
 
     drainer->child.name[0] = '\0';
     if (!atomic_load(&drainer->shared->reported)) {
@@ -277,8 +278,11 @@ static bool end_turn(struct drain_turn *turn)
     }
     update_status(turn);
     if (result == DRAIN_ALONE) {
-        fail_drain(turn, CKPT_DRAIN_OTHERS,
-                   "other nodes' shards are missing: a node that still has the save commits it when they arrive");
+        snprintf(
+            why, sizeof why,
+            "other nodes' shards are missing in %.400s: a node that still has the save commits it when they arrive",
+            turn->save->staged.save.dir);
+        fail_drain(turn, CKPT_DRAIN_OTHERS, why);
         return false;
     }
     if (result == DRAIN_FAILED && !drain_ends(&err)) {

@@ -31,8 +31,8 @@ bool step_is_committed(const struct directory *parent, uint64_t step);
 /* The newest step that is committed: 1, or 0 when there is none. */
 int step_newest_committed(const struct directory *parent, uint64_t *step, struct error *err);
 
-/* Whether all shards of an attempt exist, with their parts or the manifest, so that ckpt_commit would commit it. */
-bool attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt);
+/* 1: all shards of an attempt exist, with their parts or the manifest, so that ckpt_commit would commit it; 0; -1. */
+int attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt, struct error *err);
 
 /*
  * One of the processes that find an attempt complete commits it: GlusterFS loses a file when one client renames to its

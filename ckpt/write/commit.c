@@ -257,17 +257,18 @@ out:
     return result;
 }
 
-bool attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt)
+int attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt, struct error *err)
 {
     char name[FILE_NAME_SIZE];
     struct directory partial;
-    int shards;
-    bool complete;
+    int shards, complete;
 
     name_attempt(name, ATTEMPT_PARTIAL, step, attempt);
-    if (directory_open_made(&partial, parent, name, NULL) < 0)
-        return false;
-    complete = has_all_files(&partial, &shards, NULL) > 0 || has_whole_manifest(&partial, step, attempt, NULL) > 0;
+    if (directory_open_made(&partial, parent, name, err) < 0)
+        return errno == ENOENT ? 0 : -1;
+    complete = has_all_files(&partial, &shards, err);
+    if (complete == 0)
+        complete = has_whole_manifest(&partial, step, attempt, err);
     directory_close(&partial);
     return complete;
 }
@@ -469,7 +470,7 @@ int ckpt_list_complete(const char *dir, uint64_t **steps, size_t *count, struct 
         result = error_errno(err, CODE_IO, "%s", dir);
     for (size_t i = 0; result == 0 && i < found; i++)
         if (may_recover(&parent, &attempts[i], NULL) > 0 &&
-            attempt_is_complete(&parent, attempts[i].step, attempts[i].attempt))
+            attempt_is_complete(&parent, attempts[i].step, attempts[i].attempt, NULL) > 0)
             (*steps)[(*count)++] = attempts[i].step;
     free(attempts);
     directory_close(&parent);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -318,6 +319,29 @@ EXPORT int mkdirat(int directory, const char *path, mode_t mode)
 EXPORT int mkdir(const char *path, mode_t mode)
 {
     return mkdirat(AT_FDCWD, path, mode);
+}
+
+/* A file that holds the link's text, for those who read the log. */
+EXPORT int symlinkat(const char *text, int directory, const char *path)
+{
+    const char *name;
+    uint64_t parent, inode;
+    int result;
+
+    if (!shim_watches_path(directory, path))
+        return REAL(symlinkat)(text, directory, path);
+    if (shim_fails("symlink"))
+        return -1;
+    shim_lock();
+    parent = shim_parent(directory, path, &name);
+    result = REAL(symlinkat)(text, directory, path);
+    if (result == 0) {
+        inode = shim_inode_at(directory, path);
+        shim_log((struct shim_record){.kind = SHIM_CREATE, .inode = parent, .other = inode}, name, NULL, NULL);
+        shim_log((struct shim_record){.kind = SHIM_WRITE, .inode = inode, .bytes = strlen(text)}, NULL, NULL, text);
+    }
+    shim_unlock();
+    return result;
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@
  *   SHIM_SYNC  "none", "files" or "directories": only these are synced; an fsync of others does nothing and says that
  *              it did. For the controls: tests that must then fail.
  *   SHIM_FAIL  CALL:N:HOW[+]: the process's N-th call of that name beneath the directory fails; with "+" all later ones
- *              too. CALL: open (to write), mkdir, write, fallocate, ftruncate, fsync, close, rename, unlink; look (open
+ *              too. CALL: open (to write), mkdir, write, fallocate, ftruncate, fsync, close, rename, unlink, symlink; look (open
  *              to read), read, list (readdir), stat (and access). HOW: ENOSPC, EDQUOT, EIO, EACCES, EROFS, ESTALE,
  *              ENOTCONN; or "short": a write does half and says so; or KILL: the process is killed in its
  *              stead; or WAIT: the call waits, and nothing with it but its thread, until the file SHIM_GO is there; if

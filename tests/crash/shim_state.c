@@ -172,8 +172,8 @@ void shim_log(struct shim_record record, const char *name, const char *name2, co
 
 /* ---- the calls that fail ----------------------------------------------------------------------------------------- */
 
-static const char *const call_names[] = {"open",   "mkdir",  "write", "fallocate", "ftruncate", "fsync", "close",
-                                         "rename", "unlink", "look",  "read",      "list",      "stat"};
+static const char *const call_names[] = {"open",  "mkdir",  "symlink", "write", "fallocate", "ftruncate", "fsync",
+                                         "close", "rename", "unlink",  "look",  "read",      "list",      "stat"};
 #define CALLS (sizeof call_names / sizeof *call_names)
 
 static atomic_long seen[CALLS];

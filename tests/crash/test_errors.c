@@ -14,22 +14,23 @@
 
 static const struct plan plan = {2, 31, false, 2};
 
-#define SAMPLE_EVERY 9 /* of the calls that read, which are many, and of lasting failures of a drain, if not all */
+#define SAMPLE_EVERY 9 /* of the calls that read, which are many */
 
 struct failure {
     const char *call, *how;
 };
 
 static const struct failure failures[] = {
-    {"open", "ENOSPC"},   {"open", "EDQUOT"},      {"open", "EIO"},         {"mkdir", "ENOSPC"},
-    {"mkdir", "EDQUOT"},  {"mkdir", "EIO"},        {"write", "ENOSPC"},     {"write", "EDQUOT"},
-    {"write", "EIO"},     {"write", "short"},      {"fallocate", "ENOSPC"}, {"fallocate", "EDQUOT"},
-    {"fallocate", "EIO"}, {"ftruncate", "ENOSPC"}, {"ftruncate", "EIO"},    {"fsync", "ENOSPC"},
-    {"fsync", "EDQUOT"},  {"fsync", "EIO"},        {"close", "ENOSPC"},     {"close", "EDQUOT"},
-    {"close", "EIO"},     {"rename", "ENOSPC"},    {"rename", "EDQUOT"},    {"rename", "EIO"},
-    {"unlink", "EIO"},    {"open", "EACCES"},      {"open", "EROFS"},       {"mkdir", "EROFS"},
-    {"rename", "ESTALE"}, {"fsync", "ENOTCONN"},   {"look", "EIO"},         {"look", "ENOTCONN"},
-    {"read", "EIO"},      {"list", "EIO"},         {"stat", "EIO"},         {"stat", "ENOTCONN"},
+    {"open", "ENOSPC"},      {"open", "EDQUOT"},      {"open", "EIO"},       {"mkdir", "ENOSPC"},
+    {"mkdir", "EDQUOT"},     {"mkdir", "EIO"},        {"symlink", "ENOSPC"}, {"symlink", "EIO"},
+    {"write", "ENOSPC"},     {"write", "EDQUOT"},     {"write", "EIO"},      {"write", "short"},
+    {"fallocate", "ENOSPC"}, {"fallocate", "EDQUOT"}, {"fallocate", "EIO"},  {"ftruncate", "ENOSPC"},
+    {"ftruncate", "EIO"},    {"fsync", "ENOSPC"},     {"fsync", "EDQUOT"},   {"fsync", "EIO"},
+    {"close", "ENOSPC"},     {"close", "EDQUOT"},     {"close", "EIO"},      {"rename", "ENOSPC"},
+    {"rename", "EDQUOT"},    {"rename", "EIO"},       {"unlink", "EIO"},     {"open", "EACCES"},
+    {"open", "EROFS"},       {"mkdir", "EROFS"},      {"rename", "ESTALE"},  {"fsync", "ENOTCONN"},
+    {"look", "EIO"},         {"look", "ENOTCONN"},    {"read", "EIO"},       {"list", "EIO"},
+    {"stat", "EIO"},         {"stat", "ENOTCONN"},
 };
 
 /* Calls that change nothing. */
@@ -137,13 +138,11 @@ static void every_call_fails(bool staged)
 
         for (; one_error(&failures[f], n, false, staged, &aftermath, &tally); n += every)
             assert_true(n < 500);
-        if (staged && !full()) /* a drain waits two seconds for a commit that fails and goes on failing */
-            every = SAMPLE_EVERY;
         for (int m = 1; m < n; m += every)
             one_error(&failures[f], m, true, staged, &aftermath, &tally);
         print_message("# %s %s: %d failures, %d saves gave up\n", failures[f].call, failures[f].how, tally.hits,
                       tally.failed);
-        assert_true(tally.hits > 0);
+        assert_true(tally.hits > 0 || (!staged && strcmp(failures[f].call, "symlink") == 0));
     }
     aftermath_destroy(&aftermath);
 }
