@@ -22,9 +22,11 @@ static int check_validation(const struct engine *e, struct error *err)
         if (needed[i] > set.samples)
             return error_set(
                 err, CODE_CONFIG,
-                "%s has %" PRIu64 " samples, and a validation takes %" PRIu64
-                " (report.eval_batches = %d of %d): lower report.eval_batches or give more validation data",
-                set.prefix, set.samples, needed[i], e->job->report.eval_batches, e->job->batch.global_batch);
+                "%s has %" PRIu64 " sample%s, and a validation takes %" PRIu64
+                " (%d batches of %d): lower report.eval_batches, batch.global_batch or model.seq_length, or give more "
+                "validation data",
+                set.prefix, set.samples, set.samples == 1 ? "" : "s", needed[i], e->job->report.eval_batches,
+                e->job->batch.global_batch);
     }
     return 0;
 }

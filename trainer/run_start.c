@@ -73,7 +73,8 @@ static int compare_limit(const struct run *run, const float *mib, struct error *
         return 0;
     return error_set(err, CODE_CONFIG,
                      "%d rank%s on %s would hold %.3g GiB, and %s %.3g GiB: %sstart more nodes, or set parallel.mesh "
-                     "= \"auto\", which takes a mesh that fits; muster-train --plan shows what takes the memory",
+                     "= \"auto\", which takes a mesh that fits; or lower batch.micro_batch or model.seq_length: "
+                     "muster-train --plan shows what takes the memory",
                      ranks, ranks == 1 ? "" : "s", host, wanted / 1024,
                      limit < machine ? "the job's memory limit there is" : "it has", fmin(machine, limit) / 1024,
                      limit < machine ? "ask for more (sbatch --mem) or " : "");
@@ -347,10 +348,8 @@ static int log_resumed(struct run *run, const struct start *start, const struct 
             e->consumed_samples);
     run->resumed = start->from == RESTORE_OWN;
     if (run->resumed && other)
-        run_log(run,
-                "%s = \"%s\" is not used, since checkpoint.dir has checkpoints: to start from it, name another "
-                "checkpoint.dir",
-                other->key, other->path);
+        run_log(run, "%s = \"%s\" was for the first start: the run goes on from its own checkpoints", other->key,
+                other->path);
     if (e->changed.text[0])
         run_log(run, "warning: %s", e->changed.text);
     if (!run->resumed && done)
@@ -392,7 +391,8 @@ int run_restore(struct run *run, struct error *err)
     /* A user who gave one of these does not want to start from initial weights. */
     if (other)
         return error_set(err, CODE_CONFIG,
-                         "%s = \"%s\", but there is no checkpoint in that directory: correct it, or remove the key "
+                         "%s = \"%s\", but that is no checkpoint, no directory of checkpoints and no folder with a "
+                         "config.json (in Hugging Face's cache that is snapshots/HASH): correct it, or remove the key "
                          "to start from initial weights",
                          other->key, other->path);
     if (e->zero && engine_initialize(e, err) < 0)

@@ -216,7 +216,19 @@ static int write_file(struct exporting *e, int file, struct error *err)
     return result;
 }
 
-#define JSON_STYLE (JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
+/* With 15 digits, "1e-5", if each number is read back as it was, else with 17: muster compares them exactly. */
+static int write_json(const struct directory *directory, const char *name, json_t *json, struct error *err)
+{
+    size_t flags = JSON_INDENT(2) | JSON_SORT_KEYS, digits = JSON_REAL_PRECISION(15);
+    char *text = json_dumps(json, flags | digits);
+    json_t *back = text ? json_loads(text, 0, NULL) : NULL;
+
+    if (!json_equal(json, back))
+        digits = JSON_REAL_PRECISION(17);
+    json_decref(back);
+    free(text);
+    return json_write_file(directory, name, json, flags | digits, err);
+}
 
 static int open_empty(struct directory *directory, const char *dir, struct error *err)
 {
@@ -282,12 +294,12 @@ static int write_descriptions(struct exporting *e, const struct job *job, struct
         ids.begin = ids.end; /* what begins after the end of a document is a document */
     config = hf_config_make(e->class, job, &ids, e->how->dtype);
     taken = take_generation(e, config, job->model.vocab, err);
-    if (taken < 0 || (!taken && causal &&
-                      json_write_file(&e->directory, HF_GENERATION, hf_generation_make(&ids), JSON_STYLE, err) < 0)) {
+    if (taken < 0 ||
+        (!taken && causal && write_json(&e->directory, HF_GENERATION, hf_generation_make(&ids), err) < 0)) {
         json_decref(config);
         return -1;
     }
-    return json_write_file(&e->directory, HF_CONFIG, config, JSON_STYLE, err);
+    return write_json(&e->directory, HF_CONFIG, config, err);
 }
 
 /* config.json is written last: without it, the folder is not a model. */
@@ -299,10 +311,10 @@ static int write_all(struct exporting *e, const struct job *job, struct error *e
     for (int file = 0; file < e->files; file++)
         if (write_file(e, file, err) < 0)
             return -1;
-    if (e->files > 1 && json_write_file(&e->directory, HF_INDEX,
-                                        json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
-                                                  (json_int_t)e->progress.total, "weight_map", e->weight_map),
-                                        JSON_STYLE, err) < 0)
+    if (e->files > 1 && write_json(&e->directory, HF_INDEX,
+                                   json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)e->progress.total,
+                                             "weight_map", e->weight_map),
+                                   err) < 0)
         return -1;
     return write_descriptions(e, job, err) < 0 ? -1 : directory_sync(&e->directory, err);
 }

@@ -199,7 +199,6 @@ static int stage_data_and_part(struct ckpt_stage *stage, const struct ckpt_save 
         result = stage_take_slot(stage, save->shard, save->shards, manifest_shard_bytes(part->shard), &slot, err);
     if (result != 0)
         return result;
-    staged.started = clock_realtime(); /* again: stage_take_slot may have reserved and mapped a file */
     if (fill_file(stage, save, part, header, slot->data, err) < 0 || !(text = manifest_encode(part, &bytes, err)))
         return -1;
     result = publish_shard(stage, &staged, slot, save->shard, text, bytes, err);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ckpt/models/hf.h"
 #include "ckpt/tools/tool.h"
 #include "common/option.h"
 #include "common/text.h"
@@ -42,7 +43,8 @@ struct ckpt *tool_open(const char *path, struct error *err)
         return NULL;
     if (count == 0) {
         error_set(err, CODE_DATA,
-                  "%s: no checkpoint (no manifest.json in it) and no directory of checkpoints (no step-* in it)", path);
+                  "%s: no checkpoint (no manifest.json in it) and no directory of checkpoints (no step-* in it)%s",
+                  path, hf_is_model(path) ? "; muster-ckpt import makes a checkpoint of a Hugging Face folder" : "");
         free(steps);
         return NULL;
     }

@@ -133,6 +133,6 @@ PY
     refused 65 'there is no .*missing.idx' --set "data.train=0.5 $DIR/lower 0.5 $DIR/missing"
     refused 65 'short.bin has 10 tokens' --set "data.train=0.5 $DIR/lower 0.5 $DIR/short"
     refused 65 'model.vocab' --set model.vocab=80 --set model.layers=2
-    refused 78 'lower-valid has .* samples, and a validation takes' --set report.eval_batches=500
+    refused 78 'lower-valid has .* samples, and a validation takes .* (500 batches of ' --set report.eval_batches=500
     refused 65 'there is no .*broken.idx' --set "data.valid=0.5 $DIR/lower-valid 0.5 $DIR/broken"
 }

@@ -63,7 +63,7 @@ near() { awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; exit !(d <= t && 
     tune 1 checkpoint.init="$BASE/hf" checkpoint.dir="$DIR/ckpt" batch.steps=8
     cat "$DIR/log"
     grep -q "^resumed from $DIR/ckpt at step 6" "$DIR/log"
-    grep -q "^checkpoint.init = \"$BASE/hf\" is not used, since checkpoint.dir has checkpoints: " "$DIR/log"
+    grep -q "^checkpoint.init = \"$BASE/hf\" was for the first start: the run goes on from its own checkpoints$" "$DIR/log"
     [ "$(grep -c 'iteration 0' "$DIR/log")" -eq 0 ]
     [ "$(wc -l <"$DIR/metrics.jsonl")" -eq 8 ]
 }
@@ -85,7 +85,7 @@ refused() {
         refused "$path has model.vocab = 256, the job file 300: a vocabulary cannot grow" checkpoint.init="$path" \
             model.vocab=300
     done
-    refused "checkpoint.init = \"$DIR\", but there is no checkpoint in that directory" checkpoint.init="$DIR"
+    refused "checkpoint.init = \"$DIR\", but that is no checkpoint, no directory of checkpoints and no folder with a config.json" checkpoint.init="$DIR"
     run muster-train --check "$BASE/job.cfg" --set checkpoint.init="$BASE/hf" --set model.layers=3
     echo "$output"
     [ "$status" -eq 78 ] && [[ $output == *"it has model.layers = 2, the job file 3"* ]]
@@ -112,4 +112,15 @@ refused() {
     run muster-train --checkpoint "$BASE/hf" "$BASE/job.cfg"
     echo "$output"
     [ "$status" -eq 64 ] && [[ $output == *"--checkpoint is for --evaluate; a training starts from checkpoint.init"* ]]
+}
+
+@test "an export keeps every number of the model: what it writes is the same model" {
+    local eps=9.9999997473787516e-6 # 1e-5 of fp32, as in many published models
+    tune 1 model.norm_eps=$eps checkpoint.dir="$DIR/own"
+    muster-ckpt export -q "$DIR/own" "$DIR/hf" >/dev/null
+    grep -q "\"layer_norm_epsilon\": $eps" "$DIR/hf/config.json"
+    muster-train --evaluate --checkpoint "$DIR/hf" --batches 1 "$BASE/job.cfg" --set model.norm_eps=$eps \
+        --set report.metrics=
+    muster-ckpt export -q "$BASE/base" "$DIR/plain" >/dev/null
+    grep -q '"layer_norm_epsilon": 1e-5,' "$DIR/plain/config.json"
 }

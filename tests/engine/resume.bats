@@ -315,7 +315,7 @@ handled_anywhere() {
     for load in "$DIR/ckpt/step-00000010" "$DIR/ckpt"; do
         from "$load" --set checkpoint.dir="$DIR/ckpt" >"$DIR/log"
         grep -qx "resumed from $DIR/ckpt at step 20 (480 samples)" "$DIR/log"
-        [ "$(grep -c "^checkpoint.load = \"$load\" is not used, since checkpoint.dir has checkpoints: " "$DIR/log")" -eq 1 ]
+        [ "$(grep -c "^checkpoint.load = \"$load\" was for the first start: the run goes on from its own checkpoints$" "$DIR/log")" -eq 1 ]
     done
     muster-train "$DIR/job.cfg" --set batch.steps=12 --set report.metrics="" --set checkpoint.dir="$DIR/new" >"$DIR/log"
     grep -qx "nothing is left to train: batch.steps = 12, counted from the first start of the run" "$DIR/log"
