@@ -97,8 +97,8 @@ static void each_stage_of_the_job_is_drained(void **state)
     assert_non_null(strstr(said, "4711: drained after job 4711\n"));
     assert_non_null(strstr(said, "4711.n1.5d0c1b2a: drained after job 4711\n"));
     assert_null(strstr(said, "47110"));
-    assert_non_null(strstr(said, user == NOBODY ? "65534 --once --partner --seconds "
-                                                : " --once --partner --seconds "));
+    assert_non_null(
+        strstr(said, user == NOBODY ? "65534 --once --partner --seconds " : " --once --partner --seconds "));
 }
 
 /* Slurm ends each component under its own id, while the tasks of all have that of the first. */
@@ -266,8 +266,10 @@ static void junk_of_one_user_keeps_no_other_from_its_turn(void **state)
 {
     char name[64];
 
-    if (geteuid() != 0)
-        skip(); /* only root drains for several users; names must exist: nobody, and those of Debian's base */
+    if (geteuid() != 0) {
+        print_message("# only root drains for several users; names must exist: nobody, and those of Debian's base\n");
+        skip();
+    }
     make_leftovers(1, 1, 500);
     make_leftovers(2, 4, 1);
     script("echo \"$5\"");
@@ -421,8 +423,10 @@ static void the_user_cannot_take_the_process_over(void **state)
     int status;
     pid_t thief;
 
-    if (geteuid() != 0)
-        skip(); /* it is root who has something to lose */
+    if (geteuid() != 0) {
+        print_message("# it is root who has something to lose\n");
+        skip();
+    }
     make_stage("");
     script("echo $$ >\"$5/pid\"; sleep 3; cat /proc/self/oom_score_adj");
     thief = fork();
@@ -461,8 +465,10 @@ static void what_cannot_be_killed_is_left_behind(void **state)
     waitpid(tracer, &status, 0);
     close(ends[0]);
     close(ends[1]);
-    if (!seized)
-        skip(); /* this machine lets nobody trace */
+    if (!seized) {
+        print_message("# this machine lets nobody trace\n");
+        skip();
+    }
     assert_true(in_time);
     assert_non_null(strstr(said, "cannot be killed"));
 }
@@ -531,7 +537,8 @@ static void what_hangs_in_the_kernel_is_left_behind(void **state)
     server = mount_hanging(path);
     if (server < 0) {
         rmdir(path);
-        skip(); /* this machine lets nobody mount */
+        print_message("# nobody can mount a FUSE file system here\n");
+        skip();
     }
     make_stage("");
     script("echo $$ >\"$5/pid\"; exec <\"${0%/*}/hanging/file\"");
