@@ -18,6 +18,7 @@
 
 #include "ckpt/models/units.h"
 #include "ckpt/stage/stage.h"
+#include "common/job.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -40,6 +41,7 @@ struct rank {
     uint64_t step;
     struct mesh mesh;
     const struct units *units;
+    const char *job_text;
     struct ckpt_piece *pieces;
     size_t npieces;
     float **data; /* [npieces * KINDS] */
@@ -183,9 +185,12 @@ static void make_ranks(struct rank *ranks, int count, uint64_t bytes, bool reade
     struct model_shape shape = model_of(bytes);
     struct mesh mesh = {.dp = reader ? 1 : count, .tp = reader ? count : 1, .pp = 1};
     struct units *units = units_create(&shape, &mesh, 1, 0, &ranks->err);
+    static char text[JOB_MODEL_SIZE + 64];
 
     if (!units)
         die(&ranks->err);
+    job_model_text(text, &shape);
+    strcat(text, "data = { train = \"none\"; };\n");
     for (int r = 0; r < count; r++) {
         struct rank *rank = &ranks[r];
 
@@ -194,7 +199,8 @@ static void make_ranks(struct rank *ranks, int count, uint64_t bytes, bool reade
                               .dir = where[0],
                               .step = strtoull(where[1], NULL, 10),
                               .mesh = mesh,
-                              .units = units};
+                              .units = units,
+                              .job_text = text};
         if (units_rank_pieces(&shape, &mesh, 1, r, &rank->pieces, &rank->npieces, &rank->err) < 0)
             die(&rank->err);
         rank->data = need(rank->npieces * KINDS, sizeof *rank->data);
@@ -220,6 +226,7 @@ static struct ckpt_save save_of(const struct rank *rank)
         .npieces = rank->npieces,
         .sources = (const void *const *)rank->data,
         .state = {.step = rank->step, .loss_scale = 1, .dp = rank->mesh.dp, .tp = rank->mesh.tp, .pp = 1, .zero = 1},
+        .job_text = rank->job_text,
         .attempt = "bench"};
 }
 
