@@ -110,8 +110,8 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 /*
  * If every shard of that attempt at step N is complete, and they agree with each other and hold every element of every
  * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent, and only then
- * remove the parts. An attempt with a manifest.json needs no parts. Any process may call it at any time, and several at
- * once. Returns 1 when step N is committed (now or before), 0 when shards are still missing (or, on a network
+ * remove the parts. An attempt with a manifest.json needs no parts. Any process may call it at any time; several at once
+ * are safe on file systems that rename as POSIX says (attempt_take_commit in write/attempt.h: GlusterFS does not). Returns 1 when step N is committed (now or before), 0 when shards are still missing (or, on a network
  * filesystem, not visible yet: try again), -1 on failure. The committed step may be of another attempt, or even of
  * another run: ckpt_check_owner finds that. -1 with CODE_CONFIG also when another run owns the directory (struct
  * ckpt_claim).
@@ -133,7 +133,7 @@ int ckpt_check_owner(const struct ckpt_save *save, struct error *err);
 int ckpt_remove_attempt(const char *dir, uint64_t step, const char *attempt, struct error *err);
 
 /*
- * Commit all complete attempts in dir: for a trainer that starts, or a process that outlived one. Incomplete and broken
+ * Commit all complete attempts in dir: for a run that starts, or muster-ckpt recover. Incomplete and broken
  * attempts are left alone. It is a failure if one that is newer than all checkpoints cannot be committed because the
  * directory fails (CODE_IO), or because its format is unknown (CODE_CONFIG; format/json_fields.h): it is newer than any
  * checkpoint that could be loaded. Also removes the parts that an interrupted commit left in step-N. Returns the number

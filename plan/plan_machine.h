@@ -29,7 +29,7 @@ struct plan_machine {
     double attention; /* fraction of the peak that fused attention reaches, causal FLOPs counted, forward */
     double memory;    /* bytes of a rank */
     double bandwidth; /* of that memory, as a large copy measures it */
-    double row_bandwidth; /* what operations by row reach of it; 0: all. A CPU's compute, and move more within caches */
+    double row_bandwidth; /* what operations by row reach of it; 0: all. a CPU's are bound by computing */
     double host_link;     /* between host and device memory, each way, of one rank */
     double host_rate;     /* of a node's memory in an optimizer step on the host, all ranks together */
     struct machine_level level[MACHINE_LEVELS];
@@ -37,7 +37,7 @@ struct plan_machine {
 };
 
 /*
- * A stack of software. The first eight are fitted (bench/fit-stacks), or measured for muster; the others are facts
+ * A stack of software. The first eight are fitted (bench/fit-stacks; muster's by hand); the others are facts
  * about what it does.
  */
 struct stack {
@@ -48,7 +48,7 @@ struct stack {
     double attention; /* of the machine's rate of fused attention; without fused attention, bytes moved a score */
     double launch;    /* seconds of a layer's pass in which the device waits for the host */
     double links;     /* of the machine's bandwidths, what collectives reach */
-    double overlap;   /* of the time that computes, what hides exchanges between data-parallel ranks */
+    double overlap;   /* of computing time, what can hide exchanges between data-parallel ranks */
     double context;   /* bytes of a device beside the buffers: context, libraries, communicators */
     double cache;     /* of activations and workspace: what the allocator holds beyond what is in use */
 

@@ -21,7 +21,7 @@ enum footprint_kind {
     FOOTPRINT_COMMUNICATION, /* gathered units, buckets in flight, what stages send and receive */
     FOOTPRINT_HOST_OPTIMIZER,
     FOOTPRINT_HOST_STAGING, /* buffers for transfers to and from discrete device memory, without those of
-                               comm_device.c, which are used when ranks share a GPU */
+                               comm_device.c */
     FOOTPRINT_KINDS,
 };
 

@@ -5,7 +5,7 @@
  * One step: train.c calls engine_step (step.c); pipeline.c runs its micro-batches through model/model.c by the
  * schedule; the model passes the gradients of each unit (ckpt/models/units.h: a block, say) to parallel/zero_grads.c,
  * which reduces them over comm/; and parallel/zero_params.c applies AdamW of kernels/. `tie` connects the first and the
- * last stage, which both have the token embedding.
+ * last stage of a model whose head is the token embedding; else it is a group of this rank alone.
  */
 #ifndef MUSTER_TRAINER_ENGINE_H
 #define MUSTER_TRAINER_ENGINE_H

@@ -80,22 +80,22 @@ static bool run_goes_on(const struct drain_turn *turn)
 }
 
 /*
- * Whether this node commits now: 1, 0 or -1. As long as the run goes on, that is for the node of shard 0. The nodes of a
- * run that has ended leave one after the other: whichever finds all shards there commits.
+ * Whether this node commits now: 1, 0 or -1. As long as the run goes on, that is for the node of shard 0. After the run
+ * any node may that finds all shards there: the first that makes the link does (attempt_take_commit).
  */
 static int may_commit(const struct drain_turn *turn, struct error *err)
 {
     const struct staged_save *save = &turn->save->staged.save;
-    const char *stage = strrchr(turn->drainer->stage.path, '/');
-    int complete;
+    const char *path = turn->drainer->stage.path, *slash = strrchr(path, '/');
+    int complete, mine;
 
     if (run_goes_on(turn) && !had_first_shard(turn))
         return 0;
-    complete = attempt_is_complete(&turn->target, save->step, save->attempt, err);
-    if (complete <= 0)
-        return complete;
-    return attempt_take_commit(&turn->target, save->step, save->attempt, stage ? stage + 1 : turn->drainer->stage.path,
-                               err);
+    complete = mine = attempt_is_complete(&turn->target, save->step, save->attempt, err);
+    if (complete > 0)
+        mine = attempt_take_commit(&turn->target, save->step, save->attempt, slash ? slash + 1 : path, err);
+    turn->save->complete = complete > 0 && mine == 0;
+    return mine;
 }
 
 /* A number that changes as the attempt's files grow. */
@@ -135,7 +135,8 @@ static bool waits_for_others(struct drain_turn *turn)
         return true;
     if (state->alone_since == 0)
         state->alone_since = clock_monotonic();
-    return state->others.seconds < SILENT_SECONDS && clock_monotonic() - state->alone_since < OTHERS_SECONDS;
+    return (state->complete || state->others.seconds < SILENT_SECONDS) &&
+           clock_monotonic() - state->alone_since < OTHERS_SECONDS;
 }
 
 /* Another node may have renamed the attempt: what it did may be visible late. */
@@ -303,6 +304,7 @@ void drain_work(struct drain_turn *turn)
     shared->result = (enum drain_result)result;
     shared->err = err;
     atomic_store(&shared->reported, true);
-    if (write(turn->drainer->child.news, "\n", 1) == 1 && prunes) /* the drainer continues meanwhile */
+    if (write(turn->drainer->child.news, "\n", 1) == 1 &&
+        prunes) /* the save has ended; the next one waits for this child */
         prune_target(turn->drainer, &save);
 }

@@ -21,13 +21,15 @@ struct drain_save {
     double next_commit, commit_delay; /* when to try the next commit, and the delay before the one after it */
     struct standstill others;         /* of the attempt, which lacks other nodes' shards */
     double alone_since;               /* since when such shards are waited for after the run; 0: not yet */
+    bool complete;                    /* the attempt was found complete, and another node commits it */
     double copy_began;                /* 0: not yet */
     uint64_t drained_bytes;           /* of shards that are in the target */
     double retry_at, retry_pause;     /* after a failure of the target: when to try again, and the last pause; 0 while
                                          it works */
     double failing_since, logged_at;  /* since when it has failed, and when that was logged last; 0 while it works */
     double lost_since;                /* since when its attempt has been missing or damaged; 0: it is not */
-    dev_t target_device;              /* of the checkpoint directory that the attempt is in */
+    dev_t target_device;              /* the checkpoint directory when the attempt was last opened: another one since
+                                         then means that it was mounted anew */
     ino_t target_inode;
 };
 
@@ -46,7 +48,8 @@ struct drain_save {
 enum drain_result {
     DRAIN_FAILED = -1,
     DRAIN_GOES_ON = 0, /* what can be done now is done */
-    DRAIN_ALONE,       /* the run has ended, this node's shards are in the target, and other nodes' do not come */
+    DRAIN_ALONE,       /* the run has ended, this node's shards are in the target, and the save is not committed: other
+                          nodes' do not come, or the node that commits does not end */
     DRAIN_STOPPED,     /* `stop` was set, time is up, or another thread has failed */
     DRAIN_AGAIN,       /* in drain_shard.c: another drainer has removed the file that was written, or there may be
                           room for it now */
@@ -82,7 +85,8 @@ struct drain_child {
 
 /*
  * The process that drains a stage. It works on the stage only, so that it never waits for the target: it reads the
- * marks, frees memory, and writes status.json. Its child does all work in the target.
+ * marks, removes saves that have ended, and writes status.json. Its child does all work in the target, and gives back
+ * the slot of each shard that it has copied.
  */
 struct drainer {
     struct directory stage;

@@ -280,7 +280,11 @@ static bool end_turn(struct drain_turn *turn)
     if (result == DRAIN_ALONE) {
         snprintf(
             why, sizeof why,
-            "other nodes' shards are missing in %.400s: a node that still has the save commits it when they arrive",
+            turn->save->complete
+                ? "complete in %.350s, and the node that had begun to commit it does not end: the job's next start "
+                  "commits it, or muster-ckpt recover"
+                : "other nodes' shards are missing in %.350s: a node that still has the save commits it when they "
+                  "arrive",
             turn->save->staged.save.dir);
         fail_drain(turn, CKPT_DRAIN_OTHERS, why);
         return false;
@@ -368,7 +372,7 @@ static bool take_turn(struct drain_turn *turn, bool under_way)
             return false;
         if (clock_monotonic() < turn->save->retry_at)
             return true;
-        under_way = false; /* continue this one first: a newer one that got a turn now could supersede it */
+        under_way = false; /* this one first: if a newer one were committed now, this one would be discarded */
     }
     if (!under_way)
         update_status(turn);

@@ -62,8 +62,8 @@ int units_head(const struct units *units);
 const struct unit_tensor *unit_find(const struct unit *unit, enum model_part part, enum part_term term);
 
 /*
- * The units of a GPT-2 with Hugging Face's tensor names, or of Megatron's BERT, as a rank of the mesh has them. The
- * shape of c_attn is [d, 3, d] instead of Hugging Face's [d, 3d]; the bytes are the same. Pipeline stage s has parts
+ * A model's units, with Hugging Face's or Megatron's tensor names, as a rank of the mesh has them. The shape of GPT-2's
+ * c_attn is [d, 3, d] instead of Hugging Face's [d, 3d]; the bytes are the same. Pipeline stage s has parts
  * c * pp + s of the model, one for each chunk c (partition_layers in plan/schedule.h). NULL when out of memory.
  */
 struct units *units_create(const struct model_shape *shape, const struct mesh *mesh, int chunks, int rank,

@@ -8,15 +8,16 @@
  *     this copy alone.
  *  4. The slot gets a second name in the save's directory; then the shard's part of the manifest is written: the shard
  *     is staged. A copy of another node's shard is staged in the same way, in `partner`.
- *  5. The stage's muster-ckptd, which holds `lock`, makes the attempt's directory in the target, the checkpoint
- *     directory, once. Its child does all work in the target, so that only the child waits for a target that hangs.
+ *  5. The stage's muster-ckptd holds `lock`. Its child does all work in the target, the checkpoint directory, so that
+ *     only the child waits for a target that hangs. The child makes the attempt's directory there, once.
  *  6. The child copies each staged shard there, syncs it, and writes its part. The part in the stage becomes .drained,
  *     and the slot is free.
- *  7. When all nodes' shards are there, one node gives the attempt its name, step-N (ckpt_commit): during the run the
- *     node of shard 0, after it the first that finds them all. Nodes send no messages: the target's files say it all.
+ *  7. When all nodes' shards are there, one node commits: it renames the attempt to step-N (ckpt_commit). During the run
+ *     that is the node of shard 0; after it, the first that makes the link `commit` in the attempt. If that node dies,
+ *     the job's next start commits, or muster-ckpt recover. Drainers exchange no messages: each reads the target.
  *  8. muster-ckptd writes to status.json what became of the save, and removes it from the stage.
- *  9. A target that fails, or gives no answer for 10 s, is tried again. If a later save then finds no room, the ranks
- *     agree on the oldest save that can go, and mark it `dropped`.
+ *  9. A target that fails is tried again; one that gives no answer is waited for. If a later save finds no room
+ *     meanwhile, the ranks agree on the oldest save that can go, and mark it `dropped`.
  * 10. An attempt that can never be committed is abandoned: a marker in the target tells the other nodes.
  * 11. When nobody holds `users`, the run has ended. Then partner's copies are drained too, incomplete saves are removed,
  *     and so is the stage when it is empty. muster-ckptd does this, or the job's epilog, or the job's next run.
@@ -36,8 +37,8 @@
  *     shard-00002-of-00004.json           R  its part of the manifest
  *     shard-00002-of-00004.drained        D  the part, when data and part are durable in the target
  *     partner/                            R  the same, of shards of another node
- *     dropped                             F  mark: the run has given the save up, and why. Without a run it has no
- *                                            effect: the save that it made room for may not exist
+ *     dropped                             F  mark: the run has given the save up, and why. After the run the
+ *                                            mark is ignored: this save may be the newest
  *     made                                D  mark: the attempt's directory was made in the target
  *
  * Where a save is (enum ckpt_save_state) follows from these files: *staged* if all shards of this node, `local` of

@@ -35,11 +35,10 @@ int step_newest_committed(const struct directory *parent, uint64_t *step, struct
 int attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt, struct error *err);
 
 /*
- * One of the processes that find an attempt complete commits it: GlusterFS loses a file when one client renames to its
- * name while another removes the source of such a rename. It is the one that makes the link `commit` in the attempt's
- * directory, with `who` as its text. If it dies, a process of the same name goes on, or ckpt_recover, which does not
- * ask for the link. 1: `who` commits; 0: another one does, or has done it; -1. On a file system without symbolic links
- * each of them commits.
+ * Only one process may commit an attempt: if two do, GlusterFS can lose manifest.json. It is the one that makes the
+ * link `commit` in the attempt's directory, with `who`, its stage's name, as the text. If it dies, only a drainer of that
+ * stage can commit, or ckpt_recover, which ignores the link. 1: `who` commits; 0: another one does, has done it, or has
+ * died; -1. On a file system without symbolic links each of them commits.
  */
 int attempt_take_commit(const struct directory *parent, uint64_t step, const char *attempt, const char *who,
                         struct error *err);

@@ -143,7 +143,7 @@ extern const char *const model_kinds[],
 /* Sets all but the first five fields to those of kind number `kind`. */
 void model_set_kind(struct model_shape *shape, int kind);
 
-/* The number of the kind that has this model's layout, token types, direction and objective: fields without a key. */
+/* The number of the kind that has this model's layout and objective, which have no key. */
 int model_kind_of(const struct model_shape *shape);
 
 /* The same model with its zeros replaced by what they mean, and without the fields that it does not use. */

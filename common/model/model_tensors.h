@@ -55,7 +55,7 @@ enum tensor_role {
 
 enum tensor_initial {
     INITIAL_NORMAL, /* of deviation init_std */
-    INITIAL_OUTPUT, /* of deviation init_std / sqrt(2 layers) */
+    INITIAL_OUTPUT, /* of deviation init_std / sqrt(2 layers), unless init_depth is false */
     INITIAL_ONES,
     INITIAL_ZEROS,
 };

@@ -1,8 +1,8 @@
 /*
- * handoff.h - helper of srun and slurmstepd: all that srun decides about a step, for its nodes and ranks. It reaches
+ * handoff.h - helper of srun and slurmstepd: what srun decides about a step, but for the rank order. It reaches
  * slurmstepd in the variable SLURM_MUSTER_STEP: a format number and then KEY=VALUE, with a blank before each:
  *
- *     1 head=10.0.0.1 peer=n2 head_node=0 port=17499 user_binds=1 job_file=/u/gpt.cfg env=12:NCCL_DEBUG=INFO
+ *     1 complete=1 head=10.0.0.1 peer=n2 head_node=0 port=17499 user_binds=1 job_file=/u/gpt.cfg env=12:NCCL_DEBUG=INFO
  *
  * The rank order is not in it: Slurm has it from the host file, or srun hands a map to the nodes (srun_order.c). A map
  * can be as long as a variable may be, so it has one of its own, RANK_MAP_NAME (order/slurmctld.h). Tasks get it as
@@ -10,7 +10,7 @@
  *
  * srun copies its environment for the tasks, then calls slurm_spank_local_user_init (our srun_step), then adds its
  * environment to the copy. So a variable that is set in this callback reaches the tasks: the handoff and the map. A
- * variable that is unset there stays in the copy; step_task removes it on the node (apply_map in slurmstepd.c).
+ * variable that is unset there stays in the copy; step_task removes it on the node.
  *
  * A key is the name of a field of struct handoff, or the one in the field's comment. In values, control characters,
  * blanks, DEL and "%" are written as %XX. Unknown keys are ignored, so that a newer srun can add some. It has no list

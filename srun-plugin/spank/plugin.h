@@ -1,16 +1,16 @@
 /*
  * plugin.h - the map of the plugin, and what its files share.
  *
- * Slurm loads the plugin into five kinds of process: the contexts. spank_muster.c has the options, the site's arguments
- * and Slurm's callbacks, in the order of the contexts. A callback only calls a function of its context's file, which
- * reads from top to bottom in the order of these calls:
+ * SPANK has five contexts: local (srun), allocator (sbatch, salloc), slurmd, remote (slurmstepd), job_script (prolog and
+ * epilog). spank_muster.c has the options, the site's arguments and Slurm's callbacks, in the order of the contexts. A
+ * callback only calls a function of one file, which reads from top to bottom in the order of these calls:
  *
  *     srun.c        srun, sbatch and salloc: fills struct handoff, which goes to the nodes
  *     slurmd.c      slurmd: saves what jobs may not see, and starts the epilog's work for what jobs have left
  *     slurmstepd.c  a step on a node: takes the handoff, reads the node, and sets up each rank
  *     epilog.c      a job has ended: drains what it left on the node
  *
- * Their helpers call neither the contexts nor each other, except downwards in this list:
+ * A helper calls only helpers below it in this list:
  *
  *     srun_order.c      srun: orders the ranks (order/)
  *     srun_line.h       srun: the options on its command line
@@ -135,8 +135,8 @@ void step_task(struct plugin *plugin, spank_t spank);
  * Call before srun reads its environment. If another order is better than Slurm's, writes it to a host file, sets
  * SLURM_HOSTFILE and SLURM_DISTRIBUTION=arbitrary, and sets handoff.by_hostfile.
  *
- * Does nothing if the user chose, or may have chosen, the nodes of ranks (user_places); srun_order_step then does
- * nothing either. Writes no host file in the cases below; srun_order_step may then still set MUSTER_RANK_MAP:
+ * If the user chose, or may have chosen, the nodes of ranks (user_places), neither this nor srun_order_step changes the
+ * order. In these cases only MUSTER_RANK_MAP is possible (srun_order_step):
  *
  *  - -N is on the command line. Slurm 23.11.4 and later refuse it with that distribution. (They accept SLURM_NNODES,
  *    which sbatch sets.)

@@ -6,7 +6,7 @@
  *             init_post_opt    ends srun with 78 if the job file is wrong, before anything is launched; the srun of
  *                              salloc's interactive step is not ended: the job would end with it
  *             local_user_init  asks slurmctld for the layout; without a host file, orders the ranks of muster-train by
- *                              MUSTER_RANK_MAP; hands all that it decided over to the nodes; prints the report
+ *                              MUSTER_RANK_MAP; writes the handoff to SLURM_MUSTER_STEP; prints the report
  *             exit             ends with 76 if --muster-preflight found a bad node
  *   slurmstepd  init_post_opt  starts the node's launcher, as the user, outside the step's cgroup
  *             user_init        reads the node and the fabric profiles, once for all its ranks
@@ -16,8 +16,8 @@
  *                              short epilog timeout; starts a process that drains what ended jobs left
  *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
- * Rules: without --muster nothing happens, except that an srun, sbatch or salloc inside a step of srun --muster unsets
- * what that step has set: its RANK is not that of the inner tasks. Every callback returns 0 even after an error, since
+ * Rules: without --muster nothing happens in a step, except that an srun, sbatch or salloc inside a step of srun
+ * --muster unsets what that step has set: its RANK is not that of the inner tasks. Every callback returns 0 even after an error, since
  * Slurm drains a node whose plugin fails in init or user_init. No file of a user is opened as root. See spank(8) and
  * doc/spank_muster.8.scd.
  */

@@ -653,6 +653,28 @@ static void others_never_come(void **state)
     node_destroy(&node);
 }
 
+/* Another node has begun to commit, and is lost: this one does not commit, says so, and what is there can be committed. */
+static void another_has_begun_to_commit(void **state)
+{
+    struct world world;
+    struct node node;
+    struct error err;
+    char partial[600], mark[700];
+
+    node_create(&node, &world, &seed, 2, false);
+    node_open(&node, "1", 2, "a");
+    node_stage(&node, 1, "a");
+    assert_int_equal(mkdir(join(partial, node.target, "step-00000001.a.partial"), 0777), 0);
+    assert_int_equal(symlink("muster-0-lost-a", join(mark, partial, "commit")), 0);
+    assert_int_equal(drain_once(&node), CKPT_DRAIN_OTHERS);
+    assert_non_null(strstr(node_news(&node).reason, "complete in "));
+    assert_int_equal(ckpt_recover(node.target, &err), 1);
+    world_expect(&world, node.topology, node.target, 1);
+    assert_false(has_left(node.target, ".partial"));
+    expect_tidy(node.target, 1, 2);
+    node_destroy(&node);
+}
+
 /* What has the step's name cannot be read: nobody knows whose it is, and the save stays. */
 static void a_damaged_checkpoint_is_in_the_way(void **state)
 {
@@ -840,6 +862,7 @@ int main(void)
         cmocka_unit_test(another_directory_is_there),
         cmocka_unit_test(the_commit_cannot_be_seen),
         cmocka_unit_test(others_never_come),
+        cmocka_unit_test(another_has_begun_to_commit),
         cmocka_unit_test(a_damaged_checkpoint_is_in_the_way),
         cmocka_unit_test(a_bit_flips_in_memory),
         cmocka_unit_test(a_page_cannot_be_read),

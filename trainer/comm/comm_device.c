@@ -1,6 +1,7 @@
 /*
  * comm_device.c - how devices reach each other (comm_fabric), and comm.h for buffers in device memory by way of host
- * memory: for several ranks on one GPU, and for GPUs without NCCL. Slow, but correct for every mesh.
+ * memory: for several ranks on one GPU, for GPUs without NCCL, and for what pipeline stages send each other. Slow, but
+ * correct for every mesh.
  *
  * A start copies the data to a host buffer and waits for the device. The wait enqueues the copy of the result back to
  * the device. The request returns to the pool while that copy may still be in the queue, so the next user of its buffer

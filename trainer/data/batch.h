@@ -1,5 +1,5 @@
 /*
- * batch.h - one rank's samples of one step in host memory, for GPT or BERT, and their copy in the device's memory.
+ * batch.h - one rank's samples of one step in host memory, and their copy in the device's memory.
  * trainer/step.c reads the share of the rank's dp index (rank_config_share) and cuts it into micro-batches. So all tp
  * ranks and all pipeline stages of a dp index read the same samples.
  *

@@ -1,5 +1,5 @@
 /*
- * samples.h - the samples of one data set, for GPT and BERT. blend.h draws a run's samples from one or several sets.
+ * samples.h - the samples of one data set, for causal models and BERT. blend.h draws a run's samples from one or several sets.
  *
  * Sample n of a set is a function of (data, seed, n) only. So any rank reads any sample at any time, a run resumes from
  * n alone, and the number of ranks changes nothing. Sample n belongs to epoch n / samples_per_epoch, and each epoch

@@ -63,7 +63,7 @@ void zero_clear(struct zero *zero);
 
 /*
  * Initial weights are the same on every mesh: each element is a function of the seed and its index in the logical
- * tensor. The table of tensors (common/model/model_tensors.h) has their kinds: those of GPT-2.
+ * tensor. The table of tensors (common/model/model_tensors.h) has their kinds.
  *
  * Writes elements [first, first + count) of a unit; padding is zero.
  */

@@ -15,11 +15,11 @@
 
 /* Seconds. */
 #define POLL_INTERVAL      0.25
-#define MOST_WAIT_PER_POLL 1.0 /* if more time has passed between two polls, the process was suspended */
-#define CHECK_INTERVAL     1.0 /* between checks of the node's processes, and of the directory */
-#define CAUSE_TIMEOUT      (WATCHDOG_SECONDS - END_TIMEOUT) /* to get the cause through the directory */
-#define END_TIMEOUT        3.0                              /* for the main thread and the node's other ranks to end */
-#define CUT_SECONDS        5.0 /* of waiting, after which a connection that timed out is a reason for alarm */
+#define MOST_WAIT_PER_POLL 1.0  /* if more time has passed between two polls, the process was suspended */
+#define CHECK_INTERVAL     1.0  /* between checks of the node's processes, and of the directory */
+#define CAUSE_TIMEOUT      20.0 /* to get the cause through the directory; then a node takes 3 s to judge alone */
+#define END_TIMEOUT        3.0  /* for the main thread and the node's other ranks to end */
+#define CUT_SECONDS        5.0  /* of waiting, after which a connection that timed out is a reason for alarm */
 
 enum { WATCHING, ALARMED, STOPPING };
 

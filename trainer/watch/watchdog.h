@@ -16,7 +16,7 @@
  *     another node has raised the alarm by creating the directory of the hang (output.directory).
  *
  * Then the publisher of each node publishes the records of the node's ranks in that directory (hang.h). When every node
- * has done so, the lowest of the publishers judges. If no rank is dead or stopped, it judges again 3 seconds after the
+ * has done so, or after 3 seconds, the lowest of the publishers judges. If no rank is dead or stopped, it judges again 3 seconds after the
  * alarm, because a process may take some time to end. It writes the report, and prints it to standard error. The first
  * line of the report, the cause, names the late ranks (hang_cause). Each publisher reads it, passes it to its node's
  * ranks in its record (record_set_cause), and continues the stopped ones. Every rank then calls config.on_cause. The
@@ -43,7 +43,7 @@ struct hang_output {
 };
 
 /* Seconds after an alarm in which each rank ends with the cause, at the latest. */
-#define WATCHDOG_SECONDS 23.0
+#define WATCHDOG_SECONDS 26.0
 
 struct watchdog_config {
     int rank, world;
