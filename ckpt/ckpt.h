@@ -87,8 +87,8 @@ struct ckpt_save {
     /* [npieces * nkinds], kind fastest: the elements of piece p, kind k. NULL: ckpt_write_shard calls `source`.
      * ckpt_stage_shard needs `sources`. */
     const void *const *sources;
-    /* Writes to `to` the elements [first, first + count) of the concatenation of all pieces' elements of that kind.
-     * Called with increasing `first`. */
+    /* Writes `count` elements from number `first` on, of all pieces' elements of that kind one after the other. Called
+     * with increasing `first`. */
     int (*source)(void *arg, size_t kind, uint64_t first, uint64_t count, float *to, struct error *err);
     void *source_arg;
     struct ckpt_progress state;

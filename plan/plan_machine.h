@@ -42,9 +42,9 @@ struct plan_machine {
  */
 struct stack {
     char name[64];
-    double product;   /* of the machine's rate of products */
-    double rows;      /* bytes moved by everything but products and attention, a token, hidden element and layer, in a
-                         forward and a backward pass with 16-bit types; the forward pass moves a third of them */
+    double product; /* of the machine's rate of products */
+    double rows; /* bytes moved by all other kernels: of a token, hidden element and layer, forward and backward, with
+                         16-bit types; the forward pass moves a third of them */
     double attention; /* of the machine's rate of fused attention; without fused attention, bytes moved a score */
     double launch;    /* seconds of a layer's pass in which the device waits for the host */
     double links;     /* of the machine's bandwidths, what collectives reach */

@@ -3,8 +3,8 @@
  * shape and the limits allow, with tp up to the ranks of a node unless the limits give it. Memory and time are
  * plan/cost.h's. Deterministic: equal arguments give equal results.
  *
- * Choices whose times differ by less than the stack's error are equal, and have one place: predictions cannot tell
- * them apart. The simplest of a place is first: without offload, with a smaller tp x pp, with a shorter pipeline, with
+ * Choices whose times differ by less than the stack's error count as equal: predictions cannot tell them apart. The
+ * simplest of them is first: without offload, with a smaller tp x pp, with a shorter pipeline, with
  * fewer chunks, with less recomputation, with ZeRO-1, which is the default.
  */
 #ifndef MUSTER_PLAN_SEARCH_H

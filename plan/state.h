@@ -107,7 +107,7 @@ enum {
  * (*_first). In elements. */
 struct zero_sizes {
     size_t shard_first, shard_count; /* this rank's part of the flat buffer */
-    size_t state_first, state_count; /* the part that this rank has exp_avg and exp_avg_sq for */
+    size_t state_first, state_count; /* the part whose optimizer state this rank has */
     size_t param;                    /* held all the time, in the type of the forward pass */
     size_t master;                   /* fp32; 0 if the parameters are their own master */
     size_t grad;                     /* the step's sums on the device */

@@ -20,8 +20,8 @@
  *   vocab.txt                       WordPiece             BertTokenizerFast
  *   the word "bytes"                bytes                 ids 0 to 255, and 256 for the end of a document
  *
- * A file of a pair may be given for both. What a tokenizer.json asks for and is not supported is refused with one line
- * that has its JSON path. Beside these files, tokenizer_config.json and special_tokens_map.json are read if they exist:
+ * A file of a pair may be given for both. What a tokenizer.json asks for and muster does not support is an error, with its
+ * JSON path. Beside these files, tokenizer_config.json and special_tokens_map.json are read if they exist:
  * they name the special tokens (eos_token, mask_token, ...) and BERT's options (do_lower_case, strip_accents,
  * tokenize_chinese_chars). A post-processor is not applied: special tokens around a text are the caller's, who
  * finds their ids with tokenizer_special and tokenizer_begin. Nor are truncation and padding.

@@ -127,7 +127,7 @@ static int leave_rest(struct drainer *drainer, int left)
     return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : (int)drainer->result;
 }
 
-/* Whether each save is to be tried once more, and that was all. */
+/* Whether the drainer may try each save for the last time. */
 static bool run_has_ended(const struct drainer *drainer)
 {
     return drainer->options.run_ended ? *drainer->options.run_ended : !drainer->options.once;

@@ -67,7 +67,7 @@ struct ckpt_stage_config {
     const char *run;  /* the same for each rank of a run, and for no other run: struct ckpt_claim */
     int local;        /* shards of each save that this node stages; at least 1 */
     int max_staged;   /* saves a rank may have in memory at once; 0: 2 */
-    uint64_t process; /* bytes of its own that each rank will hold: what is not resident yet is no room */
+    uint64_t process; /* bytes of its own that each rank will hold: what it has yet to touch does not count as free */
     int threads;      /* that copy; 0: 2 */
     int keep;         /* as ckpt_prune: done by the node that holds shard 0, after the commit */
     uint64_t keep_every;

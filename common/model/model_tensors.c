@@ -19,8 +19,6 @@ enum condition {
     CONDITIONS,
 };
 
-/* attn.c_attn.weight is [d, 3, out]: axis 1 is Q, K, V. tp ranks split the last axis; since tp divides the heads, each
- * has whole heads. */
 struct row {
     enum unit_kind unit;
     enum model_part part;
@@ -31,6 +29,8 @@ struct row {
     enum condition condition;
 };
 
+/* attn.c_attn.weight is [d, 3, out]: axis 1 is Q, K, V. tp ranks split the last axis; since tp divides the heads, each
+ * has whole heads. */
 static const struct row gpt2[] = {
     {UNIT_KIND_WTE, PART_WTE, ROLE_EMBEDDING, "wte.weight", {VOCABULARY, HIDDEN}, 0, ALWAYS},
 

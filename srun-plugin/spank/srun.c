@@ -137,7 +137,7 @@ void srun_begin(struct plugin *plugin)
 
 /*
  * srun sets SLURM_CPUS_PER_TASK only if it was given --cpus-per-task, and else leaves sbatch's value there. It has read
- * its environment by now: with the variable removed, srun_step sees whether srun has set it.
+ * its environment by now. This removes sbatch's value: if the variable exists again in srun_step, srun has set it.
  */
 static void hide_outer_cpus(struct plugin *plugin)
 {

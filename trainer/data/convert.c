@@ -107,7 +107,7 @@ static void write_parcel(struct conversion *c, struct parcel *parcel)
 }
 
 /*
- * One thread reads. Each parcel is encoded by any thread, and written by any when the one before it is. Before a parcel
+ * One thread reads. Any thread encodes a parcel. Any thread writes it, after the parcel before it. Before a parcel
  * is filled again, the reader waits until it is written; and after a long one, until all are: so memory is bounded.
  * Returns 0 at the end of the texts, or -1 with the reader's error.
  */
@@ -135,7 +135,7 @@ static int read_all(struct conversion *c, struct error *reading)
     return filled;
 }
 
-/* An error in reading counts only if what was read before it is good, whatever the number of workers. */
+/* An error in the text comes before a later one in reading, whatever the number of workers. */
 static int run_all(struct conversion *c, struct error *err)
 {
     struct error reading;

@@ -70,7 +70,8 @@ float *weights_gradient(const struct weights *w, enum model_part part, enum part
 struct matmul context_product(const struct context *c, int m, int n, int k, const void *a, const void *b, void *out);
 
 /*
- * Below, W [in, out] is the rank's boxes of the part's weights side by side, and bias its biases. In the model's layout
+ * Below, W [in, out] is this tp rank's part of a product's weights, and bias of its biases. The weights of one product
+ * (Q, K and V; gate and up) are side by side. In the model's layout
  * W may be stored [out, in].
  *
  * y[rows, out] = x[rows, in] W. With `bias` it is added, if there is one. If aux is not NULL, aux = this sum, and

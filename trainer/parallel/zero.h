@@ -12,8 +12,8 @@
  *   1, 2  | whole, all-gather after a step       | whole   | 1/dp          | 1/dp
  *   3     | 1/dp, gathered one unit ahead of use | whole   | 1/dp          | 1/dp
  *
- * Gradients are fp32. With precision.gradients = "compute" their sums are kept in the type of the forward pass: a
- * micro-batch's gradients are fp32, and a sum is formed in fp32 and then rounded.
+ * Gradients are fp32. With precision.gradients = "compute" the accumulated gradient is kept in the type of the
+ * forward pass: each addition is done in fp32, and its result is rounded.
  *
  * Stages 1 and 2 differ only in that default. With dp = 1 every stage is stage 0. The sum over ranks is a
  * reduce-scatter; in stage 0 an all-gather follows. Stages with the same parallel.reduce compute the same bits; with one
@@ -77,8 +77,8 @@ int zero_initialize(struct zero *zero, const struct job *job, struct error *err)
 
 /*
  * Sets the order in which units will be gathered, until the next zero_plan. ZeRO stage 3 prefetches the next one while
- * one is in use. trainer/pipeline.c calls it for each step. `units` is borrowed until the next call. Every rank of the
- * dp group must give the same.
+ * one is in use. trainer/pipeline.c calls it for each step. `units` is borrowed until the next call. All ranks of the
+ * dp group must give the same list.
  */
 void zero_plan(struct zero *zero, const int *units, size_t count);
 

@@ -176,7 +176,7 @@ static void *judge_by_directory(void *arg)
 /*
  * Returns when the cause is known, from one of three sources: the record of a rank of this node that knows it; the
  * directory; or, if that is not usable within CAUSE_TIMEOUT, the records of this node alone. In a rank that is not the
- * publisher, the thread `judge` raises the alarm and then waits until this rank becomes the publisher.
+ * publisher, the thread `judge` only makes the directory, and takes over if the publisher ends.
  */
 static void get_cause(struct watchdog *w)
 {
