@@ -5,7 +5,7 @@
  * block is verified against its checksum from staging. The file is synced and renamed, and then its part is written. A
  * shard whose part is in the target is not copied again. A copy that is stopped in order (`seconds`, `stop`) is
  * continued by the next drainer, from its last whole block. When all shards of all nodes are there, the node of shard 0
- * commits the attempt; when the run has ended, the first node that makes the link `commit` (may_commit in drain_commit.c).
+ * commits the attempt; after the run, the first node that makes the link `commit` (may_commit in drain_commit.c).
  * Saves are drained oldest first; one that waits for other nodes does not delay the next.
  *
  * A stage of another release, by the number of its format, is left unchanged.

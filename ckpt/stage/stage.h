@@ -12,15 +12,15 @@
  *     only the child waits for a target that hangs. The child makes the attempt's directory there, once.
  *  6. The child copies each staged shard there, syncs it, and writes its part. The part in the stage becomes .drained,
  *     and the slot is free.
- *  7. When all nodes' shards are there, one node commits: it renames the attempt to step-N (ckpt_commit). During the run
- *     that is the node of shard 0; after it, the first that makes the link `commit` in the attempt. If that node dies,
- *     the job's next start commits, or muster-ckpt recover. Drainers exchange no messages: each reads the target.
+ *  7. When all nodes' shards are there, one node commits: it renames the attempt to step-N (ckpt_commit). During the
+ *     run that is the node of shard 0; after it, the first that makes the link `commit` in the attempt. If that node
+ *     dies, the job's next start commits, or muster-ckpt recover. Drainers exchange no messages: each reads the target.
  *  8. muster-ckptd writes to status.json what became of the save, and removes it from the stage.
  *  9. A target that fails is tried again; one that gives no answer is waited for. If a later save finds no room
  *     meanwhile, the ranks agree on the oldest save that can go, and mark it `dropped`.
  * 10. An attempt that can never be committed is abandoned: a marker in the target tells the other nodes.
- * 11. When nobody holds `users`, the run has ended. Then partner's copies are drained too, incomplete saves are removed,
- *     and so is the stage when it is empty. muster-ckptd does this, or the job's epilog, or the job's next run.
+ * 11. When nobody holds `users`, the run has ended. Then partner's copies are drained too, incomplete saves are
+ *     removed, and so is the stage when it is empty. muster-ckptd does this, or the job's epilog, or the job's next run.
  *
  * The files. R is a rank, F the node's first rank, D the process that drains. A file is renamed into place when it is
  * complete. A mark is a symbolic link whose target is its text: it can be made even if the memory is full.
@@ -85,8 +85,8 @@ int ckpt_stage_earlier(const struct ckpt_stage_config *config, struct ckpt_stage
                        struct error *err);
 
 /*
- * Open the stage, making it if it is missing. NULL when it cannot be used: the root is missing or read-only, say. The caller then saves
- * with ckpt_write_shard and logs that once.
+ * Open the stage, making it if it is missing. NULL when it cannot be used: the root is missing or read-only, say. The
+ * caller then saves with ckpt_write_shard and logs that once.
  *
  * A process opens one stage at most. One thread at a time may call its functions, except ckpt_stage_directory and
  * ckpt_stage_updated, which any thread may call at any time.
