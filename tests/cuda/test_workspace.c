@@ -192,7 +192,7 @@ static void test_cudnn(void **state)
     w.kv_heads = 4; /* and dk and dv of each head of queries, in 16 bits */
     assert_int_equal(kernels_workspace_bytes(&w), bytes + 2 * 16384 * 768 * 2);
     w.attention = ATTENTION_AUTO;
-    assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
+    assert_int_equal(kernels_workspace_bytes(&w), bytes + 2 * 16384 * 768 * 2);
     w.kv_heads = 0;
     w.head_size = 32;
     assert_int_equal(kernels_workspace_bytes(&w), 32 * MIB);
@@ -246,7 +246,7 @@ static void test_use_cudnn(void **state)
     changed = w, changed.kv_heads = 4;
     assert_true(kernels_use_cudnn(&changed));
     changed.attention = ATTENTION_AUTO;
-    assert_false(kernels_use_cudnn(&changed));
+    assert_true(kernels_use_cudnn(&changed));
     changed = w, changed.gpu = false;
     assert_false(kernels_use_cudnn(&changed));
 }
