@@ -333,7 +333,7 @@ fill_disk() {
 
 @test "a validation that would count samples twice is refused" {
     run muster-train "$DIR/job.cfg" --set report.eval_every=10 --set report.eval_batches=1000
-    said 78 "report.eval_batches = 1000"
+    said 78 "(1000 batches of 24): lower report.eval_batches"
 }
 
 # bats test_tags=quick

@@ -57,7 +57,7 @@ STEP
 @test "bench/gpu-day names what became slower than the record of the same GPU, and measures nothing twice" {
     measure 10.5000 "out of memory" 119470.0
     [[ $output == *"NVIDIA H200, beside the record of "* ]]
-    [[ $output == *"slower than recorded: ours gpt-125m -80.5%; ours gpt-350m -48.1%"* ]]
+    [[ $output == *"slower than recorded: ours gpt-125m -80.5%; ours smollm2-135m -67.5%; ours gpt-350m -48.1%"* ]]
     [[ $output != *"gpt-760m -"* && $output != *"gpt-1.3b -"* ]]
     [ "$(wc -l <out/results.jsonl)" -eq 7 ]
     measure 10.5000 "out of memory" 1.0
@@ -69,7 +69,7 @@ STEP
 
 @test "bench/gpu-day leaves out, from the end, what its time does not suffice for" {
     measure 10.5000 "out of memory"
-    run env BIN=tree OUT=short "$TOP/bench/gpu-day" --only "ours save" 30
+    run env BIN=tree OUT=short "$TOP/bench/gpu-day" --only "ours save" 45
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *"left out, no time: save gpt-760m"* ]]
