@@ -110,8 +110,9 @@ int ckpt_write_shard(const struct ckpt_save *save, struct error *err);
 /*
  * If every shard of that attempt at step N is complete, and they agree with each other and hold every element of every
  * tensor once, write manifest.json, fsync, rename the directory to its final name and fsync the parent, and only then
- * remove the parts. An attempt with a manifest.json needs no parts. Any process may call it at any time; several at once
- * are safe on file systems that rename as POSIX says (attempt_take_commit in write/attempt.h: GlusterFS does not). Returns 1 when step N is committed (now or before), 0 when shards are still missing (or, on a network
+ * remove the parts. An attempt with a manifest.json needs no parts. Any process may call it at any time; several at
+ * once are safe on file systems that rename as POSIX says (attempt_take_commit in write/attempt.h: GlusterFS does
+ * not). Returns 1 when step N is committed (now or before), 0 when shards are still missing (or, on a network
  * filesystem, not visible yet: try again), -1 on failure. The committed step may be of another attempt, or even of
  * another run: ckpt_check_owner finds that. -1 with CODE_CONFIG also when another run owns the directory (struct
  * ckpt_claim).
@@ -146,8 +147,8 @@ int ckpt_recover(const char *dir, struct error *err);
  * accepts, and the attempts at steps older than the newest of these. A checkpoint that does not open is not counted, so
  * that the last whole one always stays. Newer broken ones stay too, for inspection, and all of an unknown format
  * (format/json_fields.h). Also removes probe.*.tmp and latest.*.tmp older than a day, and the contents of .trash. With
- * keep_every above 0, the first checkpoint at or after each multiple of it, and before the next, is never removed, unless
- * it does not open and a later one of the same multiple does; they still count among the newest `keep`.
+ * keep_every above 0, the first checkpoint at or after each multiple of it, and before the next, is never removed,
+ * unless it does not open and a later one of the same multiple does; they still count among the newest `keep`.
  */
 int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err);
 
@@ -162,10 +163,10 @@ int ckpt_remove(const char *dir, uint64_t step, bool even_last, struct error *er
 
 /*
  * A run that saves in a directory claims it by creating the file owner-N.json, N from 1. link(2) of a complete file
- * creates each N once, so only one of several runs that claim at the same time succeeds. The highest N is the owner. The
- * file stays when its run has ended, and the next N is greater by 1: there is one owner at any time, even if processes
- * are killed. The owner of number 1 takes the time in milliseconds for its N at once: a directory that was emptied, and
- * is claimed anew, uses no number again.
+ * creates each N once, so only one of several runs that claim at the same time succeeds. The highest N is the owner.
+ * The file stays when its run has ended, and the next N is greater by 1: there is one owner at any time, even if
+ * processes are killed. The owner of number 1 takes the time in milliseconds for its N at once: a directory that was
+ * emptied, and is claimed anew, uses no number again.
  *
  * Only a new claim changes the owner. The caller decides whether the owner is alive (trainer/run_claim.c).
  */

@@ -24,8 +24,8 @@
  *   collective          n ranks, B bytes: (n - 1) / n B / bandwidth + min(n - 1, 2 log2 n) latency, at the level that
  *                       joins them; ranks of one node share its way out (NCCL's rings)
  *   dp                  a reduce-scatter of gradients and an all-gather of parameters a step (arXiv 1910.02054); stages
- *                       2 and 3 reduce every micro-batch (or as parallel.reduce says), stage 3 gathers in each forward and backward pass. Hidden
- *                       behind `overlap` of the pass's computing time
+ *                       2 and 3 reduce every micro-batch (or as parallel.reduce says), stage 3 gathers in each forward
+ *                       and backward pass. Hidden behind `overlap` of the pass's computing time
  *   pp                  R d / t elements between stages where rows are split, else R d
  *   optimizer           stack.optimizer bytes a parameter of this rank at W; on CPUs and offloaded: 32 bytes at
  *                       host_rate, and offloaded gradients and parameters over host_link

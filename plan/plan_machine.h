@@ -29,9 +29,10 @@ struct plan_machine {
     double attention; /* fraction of the peak that fused attention reaches, causal FLOPs counted, forward */
     double memory;    /* bytes of a rank */
     double bandwidth; /* of that memory, as a large copy measures it */
-    double row_bandwidth; /* what operations by row reach of it; 0: all. a CPU's are bound by computing */
-    double host_link;     /* between host and device memory, each way, of one rank */
-    double host_rate;     /* of a node's memory in an optimizer step on the host, all ranks together */
+    double
+        row_bandwidth; /* what operations by row reach of it; 0: all. A CPU computes them slower than it moves them */
+    double host_link;  /* between host and device memory, each way, of one rank */
+    double host_rate;  /* of a node's memory in an optimizer step on the host, all ranks together */
     struct machine_level level[MACHINE_LEVELS];
     int levels;
 };

@@ -20,11 +20,11 @@
  *   vocab.txt                       WordPiece             BertTokenizerFast
  *   the word "bytes"                bytes                 ids 0 to 255, and 256 for the end of a document
  *
- * A file of a pair may be given for both. What a tokenizer.json asks for and muster does not support is an error, with its
- * JSON path. Beside these files, tokenizer_config.json and special_tokens_map.json are read if they exist:
- * they name the special tokens (eos_token, mask_token, ...) and BERT's options (do_lower_case, strip_accents,
- * tokenize_chinese_chars). A post-processor is not applied: special tokens around a text are the caller's, who
- * finds their ids with tokenizer_special and tokenizer_begin. Nor are truncation and padding.
+ * A file of a pair may be given for both. What a tokenizer.json asks for and muster does not support is an error, with
+ * its JSON path. Beside these files, tokenizer_config.json and special_tokens_map.json are read if they exist: they
+ * name the special tokens (eos_token, mask_token, ...) and BERT's options (do_lower_case, strip_accents,
+ * tokenize_chinese_chars). A post-processor is not applied: special tokens around a text are the caller's, who finds
+ * their ids with tokenizer_special and tokenizer_begin. Nor are truncation and padding.
  *
  * Text is UTF-8. What becomes of a byte that is not:
  *
@@ -109,8 +109,8 @@ int32_t tokenizer_special(const struct tokenizer *tokenizer, enum special_token 
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *token);
 
 /*
- * The token that the reference puts before a text: its post-processor does, or add_bos_token in tokenizer_config.json, or
- * Meta's programs for Llama 3's ranks. -1 if it puts none.
+ * The token that the reference puts before a text: its post-processor does, or add_bos_token in tokenizer_config.json,
+ * or Meta's programs for Llama 3's ranks. -1 if it puts none.
  */
 int32_t tokenizer_begin(const struct tokenizer *tokenizer);
 

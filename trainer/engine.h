@@ -155,7 +155,8 @@ int pipeline_run(struct pipeline *pipeline, const struct micro_batch *micro_batc
  * the node of at most 512 MiB, which is freed before this returns. Newer checkpoints that are damaged
  * are skipped: rank 0 calls skipped with one line for each.
  *
- *   RESTORE_OWN      the run saves in this directory too: if an older checkpoint was loaded, the skipped ones are renamed
+ *   RESTORE_OWN      the run saves in this directory too: if an older checkpoint was loaded, the skipped ones are
+ *   renamed
  *                    to step-N.broken, so that their steps can be saved again
  *   RESTORE_OTHER    another run's; dir may be a single checkpoint, .../step-N
  *   RESTORE_WEIGHTS  the same, or a Hugging Face folder (hf.h): the weights alone. engine->step is the checkpoint's, or

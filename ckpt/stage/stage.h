@@ -20,7 +20,8 @@
  *     meanwhile, the ranks agree on the oldest save that can go, and mark it `dropped`.
  * 10. An attempt that can never be committed is abandoned: a marker in the target tells the other nodes.
  * 11. When nobody holds `users`, the run has ended. Then partner's copies are drained too, incomplete saves are
- *     removed, and so is the stage when it is empty. muster-ckptd does this, or the job's epilog, or the job's next run.
+ *     removed, and so is the stage when it is empty. muster-ckptd does this, or the job's epilog, or the job's next
+ *     run.
  *
  * The files. R is a rank, F the node's first rank, D the process that drains. A file is renamed into place when it is
  * complete. A mark is a symbolic link whose target is its text: it can be made even if the memory is full.

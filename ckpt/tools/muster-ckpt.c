@@ -101,7 +101,7 @@ static const char help[] =
     "      --tokenizer=PATH   of the model; default: the folder tokenizer beside the checkpoint\n"
     "  import SRC DIR  make a checkpoint of step 0 in DIR of such a model in SRC, a directory or a file\n"
     "      --format=hf --to=MESH --heads=N (if there is no config.json) --tokenizer=PATH\n"
-    "  recover DIR     commit what is complete, and what nobody was left to commit\n"
+    "  recover DIR     commit complete saves that nobody was left to commit\n"
     "  prune DIR       remove all but the newest whole checkpoints\n"
     "      --keep=N    the number of checkpoints to keep\n"
     "      --keep-every=M   keep also the first at or after each multiple of M\n"

@@ -217,9 +217,10 @@ static int check_no_run(const char *dir, struct error *err)
         result = 0;
         ckpt_claim_describe(who, sizeof who, &owner);
         if (owner.released == 0 && age < HEARTBEAT_SECONDS)
-            result =
-                error_set(err, CODE_CONFIG, "%s: %s trains, or ended less than %.0f s ago: it commits its saves itself",
-                          dir, who, HEARTBEAT_SECONDS);
+            result = error_set(err, CODE_CONFIG,
+                               "%s: %s trains, or ended less than %.0f s ago: it commits its saves itself; try again "
+                               "when it has ended",
+                               dir, who, HEARTBEAT_SECONDS);
     }
     ckpt_claim_clear(&owner);
     return result;
@@ -240,9 +241,13 @@ int tool_recover(char **paths, const struct options *options, struct error *err)
     result = count > 0 ? check_no_run(paths[0], err) : 0;
     if (result == 0 && count > 0)
         result = ckpt_recover(paths[0], err) < 0 ? -1 : 0;
-    for (size_t i = 0; result == 0 && i < count; i++) {
+    for (size_t i = 0; result >= 0 && i < count; i++) {
         ckpt_step_path(path, sizeof path, paths[0], steps[i]);
-        printf("%s: %s\n", path, tool_is_removed(path) ? "could not be committed" : "committed");
+        if (tool_is_removed(path))
+            result =
+                error_set(err, CODE_DATA, "%s: its shards are damaged, or do not fit together: left as they are", path);
+        else
+            printf("%s: committed\n", path);
     }
     if (result == 0 && count == 0)
         printf("%s: nothing is left to commit\n", paths[0]);

@@ -36,9 +36,9 @@ int attempt_is_complete(const struct directory *parent, uint64_t step, const cha
 
 /*
  * Only one process may commit an attempt: if two do, GlusterFS can lose manifest.json. It is the one that makes the
- * link `commit` in the attempt's directory, with `who`, its stage's name, as the text. If it dies, only a drainer of that
- * stage can commit, or ckpt_recover, which ignores the link. 1: `who` commits; 0: another one does, has done it, or has
- * died; -1. On a file system without symbolic links each of them commits.
+ * link `commit` in the attempt's directory, with `who`, its stage's name, as the text. If it dies, only a drainer of
+ * that stage can commit, or ckpt_recover, which ignores the link. 1: `who` commits; 0: another one does, has done it,
+ * or has died; -1. On a file system without symbolic links each of them commits.
  */
 int attempt_take_commit(const struct directory *parent, uint64_t step, const char *attempt, const char *who,
                         struct error *err);

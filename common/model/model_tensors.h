@@ -3,8 +3,8 @@
  * values and weight decay follow from it. A tensor that a model lacks is absent, and what would use it does nothing.
  *
  * Weights of products are [in, out] in GPT-2's layout, and [out, in] in Llama's; the vocabulary's are [V, d]. Tensors
- * with the same part are one product: in Llama's layout Q, K and V, and gate and up. They are one after the other in the
- * flat buffer, so one matmul computes them.
+ * with the same part are one product: in Llama's layout Q, K and V, and gate and up. They are one after the other in
+ * the flat buffer, so one matmul computes them.
  */
 #ifndef MUSTER_COMMON_MODEL_MODEL_TENSORS_H
 #define MUSTER_COMMON_MODEL_MODEL_TENSORS_H

@@ -17,7 +17,8 @@
  *   - A single rank that sees several GPUs gets all cores, since it will start a process for each GPU (torchrun).
  *   - On CPU nodes the ranks share all cores, in NUMA order, in contiguous runs. If the number of ranks is a multiple
  *     of the number of NUMA nodes, the cores of each rank are of one NUMA node. If there are a multiple as many NUMA
- *     nodes as ranks, each rank gets whole ones. Neither holds if Slurm gave more than twice as many cores of one NUMA node as of another.
+ *     nodes as ranks, each rank gets whole ones. Neither holds if Slurm gave more than twice as many cores of one NUMA
+ *     node as of another.
  *
  * Memory is not bound: by first touch it is local to the cores. The report shows the NUMA nodes of the cores (mems).
  *

@@ -25,7 +25,8 @@ struct epilog {
  * Run, each as its user:
  *   - `muster-ckptd --once --partner` on each stage of that job and user;
  *   - the same with --reclaim on those that earlier jobs of any user have left, one of each user in turn. It leaves the
- *     stage of a job that runs. All of them get 2 s (a third of `seconds` if that is less; all of it at slurmd's start).
+ *     stage of a job that runs. All of them get 2 s (a third of `seconds` if that is less; all of it at slurmd's
+ *     start).
  * A muster-ckptd that its user stops is killed at once. Root looks at names and owners only, and opens nothing that a
  * user could have put there. Returns how many stages were tried. What goes wrong is logged, a line each, and one line
  * says how many stages were not looked at.

@@ -1,9 +1,9 @@
 /*
  * plugin.h - the map of the plugin, and what its files share.
  *
- * SPANK has five contexts: local (srun), allocator (sbatch, salloc), slurmd, remote (slurmstepd), job_script (prolog and
- * epilog). spank_muster.c has the options, the site's arguments and Slurm's callbacks, in the order of the contexts. A
- * callback only calls a function of one file, which reads from top to bottom in the order of these calls:
+ * SPANK has five contexts: local (srun), allocator (sbatch, salloc), slurmd, remote (slurmstepd), job_script (prolog
+ * and epilog). spank_muster.c has the options, the site's arguments and Slurm's callbacks, in the order of the
+ * contexts. A callback only calls a function of one file, which reads from top to bottom in the order of these calls:
  *
  *     srun.c        srun, sbatch and salloc: fills struct handoff, which goes to the nodes
  *     slurmd.c      slurmd: saves what jobs may not see, and starts the epilog's work for what jobs have left

@@ -264,8 +264,8 @@ static int make_binding(struct making *making, const struct cpus *given, const s
 
 /*
  * Each rank sees one GPU, its own. If this process can open the GPUs of the other ranks, compute the binding of
- * all ranks, and take the one whose GPU this is. If a cgroup hides them, the ranks divide the cores near this GPU by local rank: each
- * gets fewer cores than it could, but no two get the same.
+ * all ranks, and take the one whose GPU this is. If a cgroup hides them, the ranks divide the cores near this GPU by
+ * local rank: each gets fewer cores than it could, but no two get the same.
  */
 static int bind_isolated(struct making *making, const struct cpus *given, struct error *err)
 {

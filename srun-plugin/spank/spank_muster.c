@@ -17,9 +17,9 @@
  *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
  *
  * Rules: without --muster nothing happens in a step, except that an srun, sbatch or salloc inside a step of srun
- * --muster unsets what that step has set: its RANK is not that of the inner tasks. Every callback returns 0 even after an error, since
- * Slurm drains a node whose plugin fails in init or user_init. No file of a user is opened as root. See spank(8) and
- * doc/spank_muster.8.scd.
+ * --muster unsets what that step has set: its RANK is not that of the inner tasks. Every callback returns 0 even after
+ * an error, since Slurm drains a node whose plugin fails in init or user_init. No file of a user is opened as root.
+ * See spank(8) and doc/spank_muster.8.scd.
  */
 #include <ctype.h>
 #include <stdio.h>

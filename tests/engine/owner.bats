@@ -386,7 +386,7 @@ damage() {
     claim released 0 heartbeat "$(date +%s)"
     ends 78 muster-ckpt recover ckpt
     [ "$(grep -c . log)" -eq 1 ]
-    grep -q "^muster-ckpt: ckpt: .* trains, or ended less than 60 s ago: it commits its saves itself$" log
+    grep -q "^muster-ckpt: ckpt: .* trains, or ended less than 60 s ago: it commits its saves itself; try again when it has ended$" log
     [ ! -e "$committed" ]
     claim released 0 heartbeat "$(($(date +%s) - 100))" # it was lost
     ends 0 muster-ckpt recover ckpt

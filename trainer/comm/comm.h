@@ -8,8 +8,9 @@
  * forms are start and wait in one.
  *
  * Sums are taken in a fixed binary tree over the ranks, ((0+1)+(2+3))+.... So the same inputs give the same bits on any
- * network, placement and MPI library (NCCL has orders of its own), and the sum over 2^k ranks equals that over 2^(k-1) ranks that have each added the
- * inputs of two neighbours first. A reduce-scatter and an all-reduce of the same buffers agree bit by bit.
+ * network, placement and MPI library (NCCL has orders of its own), and the sum over 2^k ranks equals that over 2^(k-1)
+ * ranks that have each added the inputs of two neighbours first. A reduce-scatter and an all-reduce of the same
+ * buffers agree bit by bit.
  *
  * A wait calls sched_yield, so that there may be more ranks than cores.
  */

@@ -1,5 +1,6 @@
 /*
- * samples.h - the samples of one data set, for causal models and BERT. blend.h draws a run's samples from one or several sets.
+ * samples.h - the samples of one data set, for causal models and BERT. blend.h draws a run's samples from one or
+ * several sets.
  *
  * Sample n of a set is a function of (data, seed, n) only. So any rank reads any sample at any time, a run resumes from
  * n alone, and the number of ranks changes nothing. Sample n belongs to epoch n / samples_per_epoch, and each epoch
@@ -88,8 +89,8 @@ int samples_read(const struct samples *samples, uint64_t n, const struct sample 
  * (Devlin et al., arXiv 1810.04805, appendix A.2).
  *
  * The next sentence is cut if fewer than two sentences fit, or if those that fit have less than half of the target
- * length. Then the sample has exactly the target length, and the next sample begins with the rest of the sentence. (BERT
- * and Megatron-LM discard the rest.)
+ * length. Then the sample has exactly the target length, and the next sample begins with the rest of the sentence.
+ * (BERT and Megatron-LM discard the rest.)
  *
  * A single token that is left at a document's end makes no sample. The last sample takes it if it has fewer than `most`
  * tokens; otherwise that sample gives up its own last token, so that two are left. So every token is in exactly one
@@ -97,8 +98,8 @@ int samples_read(const struct samples *samples, uint64_t n, const struct sample 
  *
  * The lengths are drawn by the sample's number, so sample p is a function of (data, most, short_probability, seed, p).
  * Creating a packing walks over all sentences once, and stores where every k-th sample begins. k is 1 at first, and
- * doubles when 2^20 of these landmarks are stored. So memory is at most 32 MiB for data of any size. To read a sample is
- * to walk from the landmark before it.
+ * doubles when 2^20 of these landmarks are stored. So memory is at most 32 MiB for data of any size. To read a sample
+ * is to walk from the landmark before it.
  */
 
 struct packing;

@@ -26,9 +26,9 @@ struct context {
 };
 
 /*
- * What the head computes, in nats, in MEMORY_HOST of the device: it may be read after device_wait. All tp ranks write the
- * same tokens' losses. Losses of order are BERT's: each rank writes, from the array's beginning, those of the samples
- * whose first token it holds.
+ * What the head computes, in nats, in MEMORY_HOST of the device: it may be read after device_wait. All tp ranks write
+ * the same tokens' losses. Losses of order are BERT's: each rank writes, from the array's beginning, those of the
+ * samples whose first token it holds.
  */
 struct losses {
     float *tokens; /* [samples * seq_length]; 0 where nothing is to be predicted */

@@ -16,8 +16,8 @@
  * forward pass: each addition is done in fp32, and its result is rounded.
  *
  * Stages 1 and 2 differ only in that default. With dp = 1 every stage is stage 0. The sum over ranks is a
- * reduce-scatter; in stage 0 an all-gather follows. Stages with the same parallel.reduce compute the same bits; with one
- * micro-batch a step, all stages do.
+ * reduce-scatter; in stage 0 an all-gather follows. Stages with the same parallel.reduce compute the same bits; with
+ * one micro-batch a step, all stages do.
  *
  * Parameters are held in the type of the forward pass. There is a separate master copy if that type has 16 bits, or if
  * the optimizer is offloaded: then master, moments and the reduced gradients are in host memory and the step runs
@@ -116,9 +116,9 @@ extern const char *const zero_kinds[ZERO_KINDS]; /* "param", "exp_avg", "exp_avg
  * Both arrays are malloc'ed. The caller frees them, also after a failure.
  *
  * The addresses are in host memory. If the state is in device memory, they are in its mirror. For saving, the mirror
- * has the copy that zero_snapshot began (ZERO_SAVE_SNAPSHOT), or zero_pieces copies the present state. A snapshot that is
- * not saved needs no other call. For loading, the caller fills the mirror,
- * and zero_finish_load copies it to the device.
+ * has the copy that zero_snapshot began (ZERO_SAVE_SNAPSHOT), or zero_pieces copies the present state. A snapshot that
+ * is not saved needs no other call. For loading, the caller fills the mirror, and zero_finish_load copies it to the
+ * device.
  */
 enum zero_pieces_for { ZERO_LOAD, ZERO_SAVE_PRESENT, ZERO_SAVE_SNAPSHOT };
 int zero_pieces(struct zero *zero, enum zero_pieces_for use, struct ckpt_piece **pieces, void ***addresses,

@@ -53,7 +53,8 @@ bool recorder_must_add_comm(int comm);
 /*
  * Records the start of an operation in *op, for the two calls below. peer: a rank of the world, for sends and receives.
  * unit and data, each of which may be NULL or empty, make the purpose: "block 7" and "gradients" are "block 7
- * gradients". A rank that hangs in the start of an operation is not recorded as waiting: the ranks that wait for it raise the alarm.
+ * gradients". A rank that hangs in the start of an operation is not recorded as waiting: the ranks that wait for it
+ * raise the alarm.
  */
 void recorder_enter(struct record_op *op, int comm, enum record_kind kind, int peer, const char *unit,
                     const char *data);

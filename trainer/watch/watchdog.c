@@ -74,8 +74,8 @@ static struct watchdog *_Atomic on_duty;
 static _Thread_local bool is_watchdog;
 
 /*
- * The loss of another rank may be what crashed this one. So the thread that ends waits here until the watchdog has found
- * the cause. If that is another rank, the watchdog ends the process with CODE_PEER. Otherwise this returns.
+ * The loss of another rank may be what crashed this one. So the thread that ends waits here until the watchdog has
+ * found the cause. If that is another rank, the watchdog ends the process with CODE_PEER. Otherwise this returns.
  */
 static void wait_for_end(int signal)
 {

@@ -16,12 +16,13 @@
  *     another node has raised the alarm by creating the directory of the hang (output.directory).
  *
  * Then the publisher of each node publishes the records of the node's ranks in that directory (hang.h). When every node
- * has done so, or after 3 seconds, the lowest of the publishers judges. If no rank is dead or stopped, it judges again 3 seconds after the
- * alarm, because a process may take some time to end. It writes the report, and prints it to standard error. The first
- * line of the report, the cause, names the late ranks (hang_cause). Each publisher reads it, passes it to its node's
- * ranks in its record (record_set_cause), and continues the stopped ones. Every rank then calls config.on_cause. The
- * trainer passes comm_interrupt for it, which makes the main thread's wait fail with CODE_PEER (exit code 76). If the
- * main thread has not ended the process 3 seconds later, the watchdog ends it with that code.
+ * has done so, or after 3 seconds, the lowest of the publishers judges. If no rank is dead or stopped, it judges again
+ * 3 seconds after the alarm, because a process may take some time to end. It writes the report, and prints it to
+ * standard error. The first line of the report, the cause, names the late ranks (hang_cause). Each publisher reads it,
+ * passes it to its node's ranks in its record (record_set_cause), and continues the stopped ones. Every rank then
+ * calls config.on_cause. The trainer passes comm_interrupt for it, which makes the main thread's wait fail with
+ * CODE_PEER (exit code 76). If the main thread has not ended the process 3 seconds later, the watchdog ends it with
+ * that code.
  *
  * A file system that does not answer may itself be the reason for the hang. So if the cause is not known after 20
  * seconds, each node judges by its own ranks' records.
