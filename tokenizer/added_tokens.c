@@ -15,18 +15,13 @@ static int compare_tokens(const void *left, const void *right)
 
 int added_set_add(struct added_set *set, const struct added_token *token, struct error *err)
 {
-    struct added_token *grown;
-    char *text;
+    char *text = error_calloc(token->bytes + 1, 1, err);
 
-    text = malloc(token->bytes + 1);
-    grown = text ? reallocarray(set->tokens, (size_t)set->count + 1, sizeof *grown) : NULL;
-    if (!grown) {
+    if (!text || error_reserve(&set->tokens, &set->room, (size_t)set->count, 1, sizeof *token, err) < 0) {
         free(text);
-        return error_set(err, CODE_IO, "out of memory for added tokens");
+        return -1;
     }
     memcpy(text, token->text, token->bytes);
-    text[token->bytes] = '\0';
-    set->tokens = grown;
     set->tokens[set->count] = *token;
     set->tokens[set->count].order = set->count;
     set->tokens[set->count++].text = text;
@@ -37,8 +32,6 @@ void added_set_close(struct added_set *set)
 {
     if (set->count > 0)
         qsort(set->tokens, (size_t)set->count, sizeof *set->tokens, compare_tokens);
-    memset(set->first, 0, sizeof set->first);
-    memset(set->pairs, 0, sizeof set->pairs);
     for (int i = 0; i < set->count; i++) {
         const uint8_t *text = (const uint8_t *)set->tokens[i].text;
 
@@ -57,7 +50,6 @@ void added_set_free(struct added_set *set)
     for (int i = 0; i < set->count; i++)
         free(set->tokens[i].text);
     free(set->tokens);
-    *set = (struct added_set){0};
 }
 
 /* The index of the token that begins at `at`, of several the longest; -1 for none. */

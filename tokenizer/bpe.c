@@ -7,8 +7,6 @@
  */
 #include "tokenizer/tokenizer_impl.h"
 
-#include <stdlib.h>
-
 static struct pair_merge merge_of(const struct merge_table *table, int32_t left, int32_t right)
 {
     const uint64_t pair = token_pair(left, right), hash = hash_pair(pair);
@@ -191,18 +189,12 @@ static void merge_long(const struct merge_table *table, struct long_word *word, 
     }
 }
 
-static int reserve_scratch(struct word_scratch *scratch, size_t bytes, struct error *err)
+/* For a word of so many bytes. */
+static int reserve_scratch(struct word_scratch *s, size_t bytes, struct error *err)
 {
-    size_t room = bytes + bytes / 2;
-
-    if (scratch->room >= bytes)
-        return 0;
-    free(scratch->numbers);
-    free(scratch->heap);
-    scratch->numbers = reallocarray(NULL, 3 * room, sizeof *scratch->numbers);
-    scratch->heap = reallocarray(NULL, 3 * room, sizeof *scratch->heap);
-    scratch->room = scratch->numbers && scratch->heap ? room : 0;
-    return scratch->room ? 0 : error_set(err, CODE_IO, "out of memory for a word of %zu bytes", bytes);
+    return error_reserve(&s->numbers, &s->numbers_room, 0, 3 * bytes, sizeof *s->numbers, err) < 0
+               ? -1
+               : error_reserve(&s->heap, &s->heap_room, 0, 3 * bytes, sizeof *s->heap, err);
 }
 
 int bpe_word(const struct tokenizer *tokenizer, struct word_scratch *scratch, const char *word, size_t bytes,

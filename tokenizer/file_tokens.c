@@ -147,7 +147,9 @@ static int take_llama3_specials(token_taker take, void *arg, struct error *err)
     return 0;
 }
 
-int file_tokens_take_ranks(const char *text, size_t bytes, token_taker take, void *arg, struct error *err)
+/* The lines of Llama 3's tokenizer.model, which tiktoken reads: a token in base64 and its rank, which is its id. Then come
+ * its special tokens, which Meta's programs add to the file's: of type PIECE_CONTROL. */
+static int take_ranks(const char *text, size_t bytes, token_taker take, void *arg, struct error *err)
 {
     const char *end = text + bytes;
     int64_t id = 0;
@@ -336,7 +338,7 @@ int file_tokens_read(const struct tokenizer_files *files, token_taker take, void
     else if (files->layout == LAYOUT_MODEL)
         result = file_tokens_take_pieces(text, bytes, take, arg, err);
     else if (files->layout == LAYOUT_RANKS)
-        result = file_tokens_take_ranks(text, bytes, take, arg, err);
+        result = take_ranks(text, bytes, take, arg, err);
     else
         result = take_lines(path, text, bytes, take, arg, err); /* names the line, too */
     if (result < 0 && files->layout != LAYOUT_LINES)

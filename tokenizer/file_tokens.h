@@ -40,10 +40,6 @@ int file_tokens_take_json(json_t *root, token_taker take, void *arg, struct erro
 /* The same of the bytes of a SentencePiece model: pieces in the order of their ids. */
 int file_tokens_take_pieces(const char *model, size_t bytes, token_taker take, void *arg, struct error *err);
 
-/* The same of the lines of Llama 3's tokenizer.model, which tiktoken reads: a token in base64 and its rank, which is its
- * id. Then come its special tokens, which Meta's programs add to the file's: of type PIECE_CONTROL. */
-int file_tokens_take_ranks(const char *text, size_t bytes, token_taker take, void *arg, struct error *err);
-
 #define LLAMA3_RANKS 128000 /* in the file: other vocabularies split text in other ways */
 #define RANKED_MOST  512    /* bytes of a token */
 

@@ -12,12 +12,9 @@
 static int open_bytes(struct tokenizer *tokenizer, const struct tokenizer_files *files, struct error *err)
 {
     (void)files;
-    for (int byte = 0; byte < 256; byte++) {
-        char text = (char)byte;
-
-        if (token_table_add(&tokenizer->table, byte, &text, 1, 0, err) < 0)
+    for (int byte = 0; byte < 256; byte++)
+        if (token_table_add(&tokenizer->table, byte, &(char){(char)byte}, 1, 0, err) < 0)
             return -1;
-    }
     if (token_table_add(&tokenizer->table, BYTES_END, "", 0, TOKEN_SPECIAL, err) < 0)
         return -1;
     tokenizer->special[SPECIAL_END] = BYTES_END;

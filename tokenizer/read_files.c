@@ -118,7 +118,7 @@ bool blanks_begin_tokens(const struct tokenizer *tokenizer)
     return token_table_find(table, " ", 1) >= 0;
 }
 
-void fill_byte_ids(struct tokenizer *tokenizer)
+static void fill_byte_ids(struct tokenizer *tokenizer)
 {
     for (int byte = 0; byte < 256; byte++)
         tokenizer->byte_ids[byte] = token_table_own(&tokenizer->table, &(char){(char)byte}, 1);
@@ -142,11 +142,7 @@ static int read_vocab(struct tokenizer *tokenizer, json_t *vocab, struct error *
 int read_vocab_object(struct tokenizer *tokenizer, json_t *vocab, const char *path, const char *where,
                       struct error *err)
 {
-    if (read_vocab(tokenizer, vocab, err) == 0)
-        return 0;
-    if (*where)
-        error_prefix(err, "%s", where);
-    return error_prefix(err, "%s", path);
+    return read_vocab(tokenizer, vocab, err) < 0 ? error_prefix(err, "%s%s", path, where) : 0;
 }
 
 int add_merge(struct tokenizer *tokenizer, const char *left, size_t left_bytes, const char *right, size_t right_bytes,

@@ -314,7 +314,7 @@ static int read_bpe_tokens(struct tokenizer *tokenizer, json_t *model, const str
     json_t *unknown = json_object_get(model, "unk_token");
     bool lacks = false;
 
-    if (read_vocab_object(tokenizer, json_object_get(model, "vocab"), place->path, "model.vocab", err) < 0)
+    if (read_vocab_object(tokenizer, json_object_get(model, "vocab"), place->path, ": model.vocab", err) < 0)
         return -1;
     for (int byte = 0; byte < 256; byte++)
         lacks |= tokenizer->byte_ids[byte] < 0;
@@ -375,7 +375,7 @@ static int read_wordpiece(struct tokenizer *tokenizer, json_t *root, json_t *mod
     if (strip && !json_is_boolean(strip) && !json_is_null(strip))
         return refuse_value(&form, "strip_accents", strip, "true, false or null", err);
     tokenizer->strip = json_is_boolean(strip) ? json_is_true(strip) : tokenizer->lower;
-    if (read_vocab_object(tokenizer, json_object_get(model, "vocab"), place->path, "model.vocab", err) < 0)
+    if (read_vocab_object(tokenizer, json_object_get(model, "vocab"), place->path, ": model.vocab", err) < 0)
         return -1;
     return read_unknown(tokenizer, model, true, &here, err);
 }

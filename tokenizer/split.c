@@ -273,7 +273,6 @@ void splitter_free(struct splitter *splitter)
         pcre2_code_free(splitter->steps[i].code);
         free(splitter->steps[i].regex);
     }
-    splitter->count = 0;
 }
 
 int split_memory_create(const struct splitter *splitter, struct split_memory **memory, struct error *err)

@@ -37,14 +37,12 @@ static int32_t *find_slot(const struct token_table *table, const char *bytes, si
 static int grow_slots(struct token_table *table, struct error *err)
 {
     size_t count = table->slots ? 2 * ((size_t)table->mask + 1) : 1024;
-    int32_t *old = table->slots;
+    int32_t *slots = malloc(count * sizeof *slots);
 
-    table->slots = malloc(count * sizeof *table->slots);
-    if (!table->slots) {
-        table->slots = old;
+    if (!slots)
         return error_set(err, CODE_IO, "out of memory for %zu tokens", count);
-    }
-    free(old);
+    free(table->slots);
+    table->slots = slots;
     table->mask = (uint32_t)(count - 1);
     memset(table->slots, 0xff, count * sizeof *table->slots);
     for (int32_t id = 0; id < table->size; id++) {
@@ -104,7 +102,6 @@ void token_table_free(struct token_table *table)
     free(table->bytes);
     free(table->entries);
     free(table->slots);
-    *table = (struct token_table){0};
 }
 
 int merge_table_create(struct merge_table *table, uint32_t count, struct error *err)

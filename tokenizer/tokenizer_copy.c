@@ -1,6 +1,4 @@
 /* tokenizer_copy.c - a copy of a tokenizer's files. */
-#include "config.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -80,12 +78,6 @@ struct saved_files {
     } files[SAVED_MOST];
     int count;
 };
-
-static void free_saved(struct saved_files *saved)
-{
-    for (int i = 0; i < saved->count; i++)
-        free(saved->files[i].bytes);
-}
 
 static struct saved_file *find_saved(struct saved_files *saved, const char *name)
 {
@@ -207,14 +199,13 @@ int tokenizer_remove(const char *dir, struct error *err)
 
 static int write_synced(const char *path, const char *bytes, size_t size, struct error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), saved;
-    bool good = fd >= 0 && io_write_all(fd, bytes, size) == 0 && fsync(fd) == 0;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), result = 0;
 
-    saved = errno;
+    if (fd < 0 || io_write_all(fd, bytes, size) < 0 || fsync(fd) < 0)
+        result = error_errno(err, CODE_IO, "cannot write %s", path);
     if (fd >= 0)
         close(fd);
-    errno = saved;
-    return good ? 0 : error_errno(err, CODE_IO, "cannot write %s", path);
+    return result;
 }
 
 /* A file in a folder of templates makes the folder. */
@@ -281,7 +272,8 @@ static int use_sources(const char *path, const char *dir,
 
     if (result == 0)
         result = use(&saved, dir, err);
-    free_saved(&saved);
+    for (int i = 0; i < saved.count; i++)
+        free(saved.files[i].bytes);
     return result;
 }
 

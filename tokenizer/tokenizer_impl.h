@@ -86,7 +86,7 @@ struct added_token {
 struct added_set {
     struct added_token *tokens;
     int count;
-    size_t longest;
+    size_t room, longest;
     int first[257];         /* of those with the first byte b: first[b] to first[b + 1] - 1 */
     uint8_t pairs[1 << 13]; /* a bit for each two bytes that begin a token */
 };
@@ -226,14 +226,11 @@ int read_special_tokens(struct tokenizer *tokenizer, const char *path, bool add,
 int read_added_token(struct tokenizer *tokenizer, json_t *object, int64_t id, const char *path, const char *where,
                      struct error *err);
 
-/* Fills in byte_ids of byte-level BPE. */
-void fill_byte_ids(struct tokenizer *tokenizer);
-
 /* Whether text may be divided before a blank: no token has a blank behind another character, and so no merge reaches
  * over that place. */
 bool blanks_begin_tokens(const struct tokenizer *tokenizer);
 
-/* A model's vocabulary {"token": id, ...}. */
+/* A model's vocabulary {"token": id, ...}. `where` is its JSON path after ": ", or "". */
 int read_vocab_object(struct tokenizer *tokenizer, json_t *vocab, const char *path, const char *where,
                       struct error *err);
 
@@ -250,9 +247,9 @@ int add_merge(struct tokenizer *tokenizer, const char *left, size_t left_bytes, 
 
 /* Scratch memory for the words of one thread. */
 struct word_scratch {
-    int32_t *numbers; /* [3 * room] */
-    uint64_t *heap;   /* [3 * room] */
-    size_t room;
+    int32_t *numbers;
+    uint64_t *heap;
+    size_t numbers_room, heap_room;
     struct encode_loss loss;
 };
 
