@@ -1,12 +1,10 @@
-#include "trainer/watch/watchdog_judge.h"
+#include "trainer/watch/watchdog.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -27,9 +25,9 @@ struct watchdog {
     struct watchdog_config config;
     pthread_t thread;
 
-    atomic_int state;            /* WATCHING, ... */
-    atomic_bool judged, gave_up; /* by the thread that uses the directory; if judged, `verdict` is set */
-    atomic_bool has_cause;       /* `cause` is set, by this rank's thread */
+    atomic_int state;      /* WATCHING, ... */
+    atomic_int found;      /* watchdog_find_cause's result; if it is 1, `verdict` is set */
+    atomic_bool has_cause; /* `cause` is set, by this rank's thread */
     struct record_cause verdict, cause;
 
     pid_t process;
@@ -166,10 +164,8 @@ static void *judge_by_directory(void *arg)
 {
     struct watchdog *w = arg;
     struct error err;
-    int result = watchdog_find_cause(&w->config, &w->has_cause, &w->verdict, &err);
 
-    w->judged = result > 0;
-    w->gave_up = result < 0;
+    w->found = watchdog_find_cause(&w->config, &w->has_cause, &w->verdict, &err);
     return NULL;
 }
 
@@ -190,12 +186,12 @@ static void get_cause(struct watchdog *w)
         if (!alone)
             pthread_detach(judge);
     }
-    while (!known && !alone && !w->judged) {
+    while (!known && !alone && w->found <= 0) {
         clock_sleep(POLL_INTERVAL / 2);
         known = local_ranks_cause(local, &w->cause);
-        alone = w->gave_up || seconds_since(began) > CAUSE_TIMEOUT;
+        alone = w->found < 0 || seconds_since(began) > CAUSE_TIMEOUT;
     }
-    if (!known && w->judged)
+    if (!known && w->found > 0)
         w->cause = w->verdict;
     else if (!known) {
         watchdog_find_cause_alone(&w->config, &w->cause);
@@ -268,31 +264,23 @@ static void *watch_rank(void *arg)
 
 /* ---- for the main thread ---- */
 
-static void destroy_watchdog(struct watchdog *w)
-{
-    local_ranks_destroy(w->config.local_ranks);
-    links_destroy(w->config.links);
-    free(w);
-}
-
 struct watchdog *watchdog_start(const struct watchdog_config *config, struct error *err)
 {
     struct watchdog *w = error_calloc(1, sizeof *w, err);
 
-    if (!w) {
-        local_ranks_destroy(config->local_ranks);
-        links_destroy(config->links);
-        return NULL;
-    }
-    w->config = *config;
-    w->process = getpid();
-    if (thread_start(&w->thread, watch_rank, w) != 0) {
+    if (w) {
+        w->config = *config;
+        w->process = getpid();
+        if (thread_start(&w->thread, watch_rank, w) == 0) {
+            catch_ends(w);
+            return w;
+        }
         error_set(err, CODE_IO, "cannot start the watchdog: out of threads");
-        destroy_watchdog(w);
-        return NULL;
     }
-    catch_ends(w);
-    return w;
+    local_ranks_destroy(config->local_ranks);
+    links_destroy(config->links);
+    free(w);
+    return NULL;
 }
 
 void watchdog_leave_together(struct watchdog *w)
@@ -318,6 +306,8 @@ bool watchdog_stop(struct watchdog *w)
     on_duty = NULL;
     for (int k = 0; k < FATAL_SIGNALS; k++)
         sigaction(fatal_signals[k], &handlers_before[k], NULL);
-    destroy_watchdog(w);
+    local_ranks_destroy(w->config.local_ranks);
+    links_destroy(w->config.links);
+    free(w);
     return true;
 }

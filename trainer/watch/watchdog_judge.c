@@ -1,4 +1,4 @@
-#include "trainer/watch/watchdog_judge.h"
+#include "trainer/watch/watchdog.h"
 
 #include <errno.h>
 #include <stdio.h>
