@@ -128,14 +128,6 @@ void run_log_validation(const struct run *run, const struct metrics_step *m)
             parts, exp(tokens));
 }
 
-/* The process's peak resident memory; 0 if unknown. */
-static double resident_bytes(void)
-{
-    struct rusage usage;
-
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024.0 : 0;
-}
-
 int run_report_memory(const struct run *run, struct error *err)
 {
     const struct engine *e = run->engine;
@@ -143,16 +135,18 @@ int run_report_memory(const struct run *run, struct error *err)
     struct footprint bytes = rank_config_bytes(&e->config);
     double peak = (double)device_bytes_peak(e->dev, MEMORY_DEVICE), predicted = (double)footprint_device(&bytes);
     double worst = fabs(peak / predicted - 1.0);
+    struct rusage usage;
 
     if (run->global_batch == 0) /* without a step there is no peak */
         return 0;
     if (comm_max_f64(run->world, &worst, 1, err) < 0)
         return -1;
+    getrusage(RUSAGE_SELF, &usage);
     run_log(run,
             "memory of rank 0: predicted %.1f MiB, peak %.1f MiB (largest error of any rank: %.1f%%); host: predicted "
             "%.1f MiB, peak %.1f MiB; resident %.1f MiB",
             predicted * mib, peak * mib, 100.0 * worst, (double)footprint_host(&bytes) * mib,
-            (double)device_bytes_peak(e->dev, MEMORY_HOST) * mib, resident_bytes() * mib);
+            (double)device_bytes_peak(e->dev, MEMORY_HOST) * mib, (double)usage.ru_maxrss / 1024);
     run_log(run, "allocations in steps after the first, rank 0: %zu", run->allocations);
     return 0;
 }

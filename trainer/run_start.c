@@ -220,16 +220,14 @@ static void describe_documents(const struct run *run)
 static void describe_attention(const struct run *run)
 {
     const struct engine *e = run->engine;
-    const char *why = "";
 
     if (!e->config.device.gpu)
         return;
-    if (e->job->attention == ATTENTION_CUDNN)
-        why = "; cuDNN has none for this job (muster.cfg(5))";
     if (rank_config_uses_cudnn(e->job, &e->config.device))
         run_log(run, "attention: cuDNN's kernels (muster's own if it has no deterministic plan)");
     else
-        run_log(run, "attention: muster's own kernels%s", why);
+        run_log(run, "attention: muster's own kernels%s",
+                e->job->attention == ATTENTION_CUDNN ? "; cuDNN has none for this job (muster.cfg(5))" : "");
 }
 
 /* A run without these keys trains, and leaves nothing. */

@@ -1,4 +1,5 @@
 /* run_watch.c - starts and stops the flight recorder and the watchdog of a run, and logs stragglers. */
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,25 +28,14 @@ static void own_host(char host[static HANG_HOST_SIZE])
     host[strcspn(host, ".")] = '\0';
 }
 
-/* A directory that all ranks can write to: checkpoint.dir, else that of the metrics, else the working directory. */
-static void shared_directory(char *dir, size_t size, const struct job *job)
-{
-    char *slash;
-
-    snprintf(dir, size, "%s", job->checkpoint.dir[0] ? job->checkpoint.dir : job->report.metrics);
-    if (!job->checkpoint.dir[0]) {
-        slash = strrchr(dir, '/');
-        snprintf(slash ? slash : dir, slash ? 1 : size, "%s", slash ? "" : ".");
-    }
-}
-
+/* In a directory that all ranks can write to: checkpoint.dir, else that of the metrics, else the working directory. */
 static void name_output(struct hang_output *output, const struct job *job)
 {
-    char base[JOB_PATH_SIZE], name[96];
+    char metrics[JOB_PATH_SIZE], name[96];
+    const char *base = job->checkpoint.dir[0] ? job->checkpoint.dir : dirname(strcpy(metrics, job->report.metrics));
     const char *id = env_value("SLURM_JOB_ID", NULL), *step = env_value("SLURM_STEP_ID", "0");
     const char *restart = env_value("SLURM_RESTART_COUNT", "0");
 
-    shared_directory(base, sizeof base, job);
     if (id) {
         snprintf(name, sizeof name, "hang-%.30s.%.20s.%.20s", id, step, restart);
         snprintf(output->title, sizeof output->title, "job %.30s, step %.20s, restart %.20s", id, step, restart);

@@ -176,14 +176,13 @@ static int encode_prompt(struct generator *g, struct error *err)
 /* What is not UTF-8 is printed as U+FFFD. */
 static int print_text(const char *text, size_t bytes, struct error *err)
 {
-    for (size_t i = 0; i < bytes;) {
-        char character[5] = {0}; /* zero-terminated, since the text is not */
-        size_t length;
+    const uint8_t *at = (const uint8_t *)text, *end = at + bytes;
+    char character[4];
+    uint32_t code;
 
-        memcpy(character, text + i, bytes - i < 4 ? bytes - i : 4);
-        length = character[0] ? text_utf8_length(character) : 1;
-        fwrite(length ? character : "\xef\xbf\xbd", 1, length ? length : 3, stdout);
-        i += length ? length : 1;
+    while (at < end) {
+        at += utf8_next(at, end, &code);
+        fwrite(character, 1, (size_t)utf8_write(code, character), stdout);
     }
     return fflush(stdout) == 0 ? 0 : error_errno(err, CODE_IO, "cannot write to standard output");
 }

@@ -1,6 +1,5 @@
 /* zero_state.c - the state's initial values, and its pieces of checkpoints. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/philox.h"

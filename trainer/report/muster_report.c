@@ -1,7 +1,6 @@
 /* muster_report.c - the program muster-report: its command line. The commands are in follow.c, plot.c and summary.c. */
 #include <limits.h>
 #include <locale.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
