@@ -231,6 +231,6 @@ int main(int argc, char **argv)
     if (device_status(b.dev, &err) < 0)
         code = error_report(&err);
     device_destroy(b.dev);
-    comm_world_finish(world);
+    comm_destroy(world);
     return code;
 }

@@ -114,7 +114,7 @@ static void destroy(struct bench *b)
         }
         rmdir(b->dir);
     }
-    comm_world_finish(b->world);
+    comm_destroy(b->world);
 }
 
 static int measure_product(struct bench *b, struct error *err)

@@ -102,7 +102,6 @@ static int split_world(struct engine *e, struct error *err)
     int column = at->dp * mesh->tp + at->tp; /* of the pipeline */
     bool tied = e->config.zero.tied;
 
-    comm_label(e->world, "world");
     e->fabric = comm_fabric_create(e->world, e->dev, err);
     if (!e->fabric)
         return -1;

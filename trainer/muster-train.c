@@ -163,7 +163,7 @@ static int run_training(const struct train_options *options)
     else
         train_fail(world, &err);
     job_destroy(&job);
-    comm_world_finish(world);
+    comm_destroy(world);
     return result < 0 ? (int)err.code : result;
 }
 

@@ -258,7 +258,7 @@ static int fail_apart(int failing)
     else
         CHECK(comm_barrier(world, &err) < 0);
     CHECK(comm_world_fail(world, &err) && comm_world_fail(world, &err));
-    comm_world_finish(world);
+    comm_destroy(world);
     return (int)err.code;
 }
 
@@ -287,6 +287,6 @@ int main(int argc, char **argv)
     test_interruption();
     if (rank == 0)
         printf("%d ranks agree\n", size);
-    comm_world_finish(world);
+    comm_destroy(world);
     return 0;
 }

@@ -155,6 +155,6 @@ int main(int argc, char **argv)
         make_references();
     else
         ok = check_all(getenv("MUSTER_CHECK_FULL") != NULL);
-    comm_world_finish(world);
+    comm_destroy(world);
     return ok ? 0 : 1;
 }

@@ -214,6 +214,6 @@ int main(int argc, char **argv)
         else if (strcmp(argv[2], "load") == 0 && pair.reader.shape.ranks == comm_size(world))
             ok &= load(&pair);
     }
-    comm_world_finish(world);
+    comm_destroy(world);
     return ok ? 0 : 1;
 }

@@ -97,6 +97,6 @@ int main(void)
     device_destroy(dev);
     if (comm_rank(world) == 0)
         printf("%d ranks agree\n", config.dp);
-    comm_world_finish(world);
+    comm_destroy(world);
     return 0;
 }

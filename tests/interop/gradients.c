@@ -190,7 +190,7 @@ int main(int argc, char **argv)
         !(e = engine_create(&job, world, &err)) || run(e, argv[2]) < 0)
         return error_report(&err);
     engine_destroy(e);
-    comm_world_finish(world);
+    comm_destroy(world);
     job_destroy(&job);
     return 0;
 }

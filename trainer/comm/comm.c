@@ -21,7 +21,7 @@ static void destroy_alone(struct comm *comm)
     free(comm);
 }
 
-static const struct comm_ops alone_ops = {.destroy = destroy_alone, .finish = destroy_alone};
+static const struct comm_ops alone_ops = {.destroy = destroy_alone};
 
 static bool is_alone(const struct comm *comm)
 {
@@ -76,12 +76,6 @@ const char *comm_launch_type(void)
     return "none";
 }
 #endif
-
-void comm_world_finish(struct comm *world)
-{
-    if (world)
-        world->ops->finish(world);
-}
 
 bool comm_world_fail(struct comm *world, struct error *err)
 {
@@ -190,7 +184,8 @@ void comm_destroy(struct comm *comm)
 {
     if (!comm)
         return;
-    recorder_remove_comm(&comm->recorded);
+    if (members_of(comm)) /* the world's record stays: a hang may yet be judged by it */
+        recorder_remove_comm(&comm->recorded);
     free(comm->members);
     comm->ops->destroy(comm);
 }

@@ -19,7 +19,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "common/dtype.h"
 #include "common/error.h"
@@ -31,11 +30,10 @@ struct comm_request;
 /*
  * All ranks that the launcher started (launch.h): MPI when there are several, otherwise one rank alone. Fails with
  * CODE_USAGE when the MPI library does not speak the launcher's protocol (each rank would believe itself alone). Call
- * once, before threads; comm_world_finish after everything else, on every way out but a crash. With MPI both are in
+ * once, before threads; comm_destroy after everything else, on every way out but a crash. With MPI both are in
  * comm_mpi.c, and what they and comm_world_fail do after a failure is in comm_mpi_failure.c.
  */
 struct comm *comm_world_create(struct error *err);
-void comm_world_finish(struct comm *world);
 
 /* The type for srun --mpi that suits the MPI library of this build: "pmi2", "pmix"; "none" without MPI. */
 const char *comm_launch_type(void);
@@ -46,8 +44,8 @@ const char *comm_launch_type(void);
  * reason. A rank that fails because it was notified does not notify others. Waits a few seconds for the others to fail
  * too. Returns true if all ranks have this error, or after comm_interrupt: then only one rank needs to print it. Then
  * err->code is rank 0's on every rank, because a launcher combines different exit codes into one that no rank returned.
- * To be called before buffers are freed that operations under way may still use; afterwards only comm_destroy,
- * comm_world_finish and this again, for its result, may be called.
+ * To be called before buffers are freed that operations under way may still use; afterwards only comm_destroy and
+ * this again, for its result, may be called.
  */
 bool comm_world_fail(struct comm *world, struct error *err);
 
@@ -94,7 +92,7 @@ const char *comm_fabric_describe(const struct comm_fabric *fabric);
  *   has returned comes after it. So the caller need not wait for the device. (On a CPU operations are done when they
  *   return.) Before the host reads results, call device_wait.
  * - A group is for collectives, or for messages (sends and receives). NCCL sums in its own order: the same bits from
- *   run to run, but not those of the tree, and it does not sum 16-bit types in fp32.
+ *   run to run on the same GPUs, but not those of the tree, and it does not sum 16-bit types in fp32.
  */
 enum comm_use { COMM_COLLECTIVES, COMM_MESSAGES };
 

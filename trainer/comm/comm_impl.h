@@ -6,10 +6,10 @@
 #include "trainer/comm/launch.h"
 #include "trainer/watch/recorder.h"
 
-/* Communicators for device memory leave split, start_broadcast, finish, fail and check_failure to comm->host. */
+/* Communicators for device memory leave split, start_broadcast, fail and check_failure to comm->host. */
 struct comm_ops {
     struct comm *(*split)(struct comm *, int color, int key, struct error *err);
-    void (*destroy)(struct comm *);
+    void (*destroy)(struct comm *); /* of the world: ends the library too */
     struct comm_request *(*start_reduce_scatter)(struct comm *, enum dtype, void *recv, const void *send, size_t count,
                                                  size_t stride, void *scratch, struct error *err);
     struct comm_request *(*start_all_gather)(struct comm *, void *buffer, size_t bytes, struct error *err);
@@ -20,7 +20,6 @@ struct comm_ops {
     /* comm_all_reduce; NULL: an all-gather, and every rank adds */
     int (*all_reduce)(struct comm *, enum dtype, void *buffer, size_t count, void *scratch, struct error *err);
     int (*wait)(struct comm_request *, struct error *err);
-    void (*finish)(struct comm *);               /* of the world: end the library */
     bool (*fail)(struct comm *, struct error *); /* NULL without other ranks */
     /* polled while waiting: a rank has failed, or comm_interrupt was called; NULL without other ranks */
     bool (*check_failure)(struct error *);

@@ -283,14 +283,10 @@ static struct comm *mpi_split(struct comm *parent, int color, int key, struct er
 
 static void mpi_destroy(struct comm *comm)
 {
-    if (!as_mpi(comm)->world && !comm_mpi_failing())
+    if (as_mpi(comm)->world)
+        comm_mpi_end();
+    else if (!comm_mpi_failing())
         MPI_Comm_free(&as_mpi(comm)->handle);
-    free(comm);
-}
-
-static void mpi_finish(struct comm *comm)
-{
-    comm_mpi_end();
     free(comm);
 }
 
@@ -302,7 +298,6 @@ static const struct comm_ops mpi_ops = {
     .start_broadcast = mpi_broadcast,
     .start_message = mpi_message,
     .wait = mpi_wait,
-    .finish = mpi_finish,
     .fail = comm_mpi_fail,
     .check_failure = comm_mpi_check_failure,
 };
