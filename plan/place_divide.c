@@ -254,14 +254,13 @@ int place_divide(const struct seat_tree *tree, const struct grid *grid, bool col
                  struct error *err)
 {
     size_t cells = (size_t)grid->cells, vertices = (size_t)tree->count;
-    int *scratch = calloc(4 * cells + 3 * vertices, sizeof *scratch);
+    int *scratch = error_calloc(4 * cells + 3 * vertices, sizeof *scratch, err);
     struct division division = {.tree = tree, .grid = grid, .at = holder};
 
-    division.cut = calloc(vertices, sizeof *division.cut);
-    if (!scratch || !division.cut) {
+    division.cut = scratch ? error_calloc(vertices, sizeof *division.cut, err) : NULL;
+    if (!division.cut) {
         free(scratch);
-        free(division.cut);
-        return error_errno(err, CODE_IO, "no memory to place %d groups of ranks", grid->cells);
+        return -1;
     }
     division.trial = scratch;
     division.best = division.trial + cells;

@@ -150,12 +150,12 @@ int place_refine(const struct seat_tree *tree, const struct grid *grid, long bud
 {
     size_t cells = (size_t)grid->cells, vertices = (size_t)tree->count, all = (size_t)tree->vertices[0].seat_count;
     struct refining refining = {.tree = tree, .grid = grid, .holder = holder};
-    int *scratch = calloc(cells + 2 * all + vertices, sizeof *scratch);
+    int *scratch = error_calloc(cells + 2 * all + vertices, sizeof *scratch, err);
     long partners = budget / (4 * grid->cells);
     bool better = true;
 
     if (!scratch)
-        return error_errno(err, CODE_IO, "no memory to place %d groups of ranks", grid->cells);
+        return -1;
     refining.seat = scratch;
     refining.cell = refining.seat + cells;
     refining.seat_holder = refining.cell + all;

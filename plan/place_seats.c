@@ -144,22 +144,21 @@ struct seat_tree *seat_tree_create(const struct switch_tree *switch_tree, int tp
                                    struct error *err)
 {
     size_t most = (size_t)switch_tree->switch_count + (size_t)switch_tree->node_count + (size_t)cells;
-    struct rest *rests = calloc((size_t)switch_tree->node_count, sizeof *rests);
-    struct seat_tree *tree = calloc(1, sizeof *tree);
+    struct rest *rests = error_calloc((size_t)switch_tree->node_count, sizeof *rests, err);
+    struct seat_tree *tree = error_calloc(1, sizeof *tree, err);
 
     if (!tree || !rests)
         goto fail;
     tree->levels = switch_tree->levels;
-    tree->vertices = calloc(most, sizeof *tree->vertices);
-    tree->children = calloc(most, sizeof *tree->children);
-    tree->split_nodes = calloc((size_t)cells * (size_t)tp, sizeof *tree->split_nodes);
+    tree->vertices = error_calloc(most, sizeof *tree->vertices, err);
+    tree->children = error_calloc(most, sizeof *tree->children, err);
+    tree->split_nodes = error_calloc((size_t)cells * (size_t)tp, sizeof *tree->split_nodes, err);
     if (!tree->vertices || !tree->children || !tree->split_nodes)
         goto fail;
     fill_seats(tree, switch_tree, tp, cells, slots, rests);
     free(rests);
     return tree;
 fail:
-    error_errno(err, CODE_IO, "no memory to place %d groups of ranks", cells);
     free(rests);
     seat_tree_destroy(tree);
     return NULL;

@@ -260,7 +260,6 @@ int rank_config_footprint(const struct job *job, const struct mesh *mesh, int ra
 {
     struct rank_config config;
 
-    *bytes = (struct footprint){0};
     if (rank_config_set(&config, job, mesh, rank, device, err) < 0)
         return -1;
     *bytes = rank_config_bytes(&config);

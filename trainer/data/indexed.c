@@ -350,7 +350,7 @@ int indexed_blocks(const struct indexed *x, uint32_t *checksum, struct error *er
 /* The first document that begins at `token` or after it; D if none does. */
 static int find_document(const struct indexed *x, uint64_t token, uint64_t *document, struct error *err)
 {
-    uint64_t low = 0, high = indexed_facts(x).documents;
+    uint64_t low = 0, high = x->facts.documents;
 
     while (low < high) {
         uint64_t middle = low + (high - low) / 2, begin;
@@ -368,12 +368,12 @@ static int find_document(const struct indexed *x, uint64_t token, uint64_t *docu
 
 int indexed_document_flags(const struct indexed *x, uint64_t first, size_t count, int32_t *begins, struct error *err)
 {
-    uint64_t documents = indexed_facts(x).documents, document, begin;
+    uint64_t document, begin;
 
     memset(begins, 0, count * sizeof *begins);
     if (find_document(x, first, &document, err) < 0)
         return -1;
-    for (; document < documents; document++) {
+    for (; document < x->facts.documents; document++) {
         if (indexed_document_begin(x, document, &begin, err) < 0)
             return -1;
         if (begin - first >= count)

@@ -215,16 +215,12 @@ static void add_landmark(struct packing *packing, struct walk_place place)
 
 static int pack_all(struct packing *packing, struct error *err)
 {
-    int *breaks = malloc((size_t)packing->most * sizeof *breaks), found = -1;
+    int *breaks = error_calloc((size_t)packing->most, sizeof *breaks, err), found = -1;
     struct text_walk walk;
 
     /* Pages that are not used take no memory. */
-    packing->landmarks = malloc(MOST_LANDMARKS * sizeof *packing->landmarks);
-    if (!breaks || !packing->landmarks) {
-        error_errno(err, CODE_IO, "no memory to pack samples");
-        goto done;
-    }
-    if (walk_start(&walk, packing, (struct walk_place){0}, err) < 0)
+    packing->landmarks = error_calloc(MOST_LANDMARKS, sizeof *packing->landmarks, err);
+    if (!breaks || !packing->landmarks || walk_start(&walk, packing, (struct walk_place){0}, err) < 0)
         goto done;
     while ((found = find_sample(&walk, err)) > 0) {
         struct packed packed;

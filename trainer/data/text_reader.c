@@ -86,14 +86,8 @@ static int fill_block(struct text_reader *r, size_t wanted, struct error *err)
         memmove(r->block, r->block + r->at, r->used - r->at);
     r->used -= r->at;
     r->at = 0;
-    if (r->room < wanted) {
-        char *larger = realloc(r->block, wanted);
-
-        if (!larger)
-            return error_set(err, CODE_IO, "no memory for %zu bytes of a text", wanted);
-        r->block = larger;
-        r->room = wanted;
-    }
+    if (error_reserve(&r->block, &r->room, r->used, wanted - r->used, 1, err) < 0)
+        return -1;
     got = text_source_read(r->source, r->block + r->used, wanted - r->used, err);
     if (got < 0)
         return -1;

@@ -137,15 +137,11 @@ struct zero *zero_create(struct device *dev, const struct zero_comms *comms, con
     zero->unit = error_calloc((size_t)units->nunits, sizeof *zero->unit, err);
     zero->param_requests = error_calloc((size_t)units->nunits, sizeof *zero->param_requests, err);
     zero->squares = error_calloc((size_t)units->nunits, sizeof *zero->squares, err);
-    if (!zero->unit || !zero->param_requests || !zero->squares)
-        goto fail;
     zero->host = device_is_host(dev) ? dev : device_create("cpu", 0, err);
-    if (!zero->host)
+    if (!zero->unit || !zero->param_requests || !zero->squares || !zero->host || create_gathers(zero, err) < 0)
         goto fail;
     zero->k = device_kernels(dev);
     zero->on_host = device_kernels(zero->host);
-    if (create_gathers(zero, err) < 0)
-        goto fail;
     for (int i = 0; i < units->nunits; i++)
         if (create_unit(zero, i, err) < 0)
             goto fail;
