@@ -112,8 +112,7 @@ int engine_initialize(struct engine *engine, struct error *err);
 /* One optimizer step on the next global batch. Collective. */
 int engine_step(struct engine *engine, struct step_result *result, struct error *err);
 
-/* Adds to *sums samples [first, first + size) of the validation data, in its order; at most a global batch. Collective.
- */
+/* Adds to *sums samples [first, first + size) of the validation data; at most a global batch. Collective. */
 int engine_evaluate(struct engine *engine, uint64_t first, int size, struct loss_sums *sums, struct error *err);
 
 /*
@@ -129,9 +128,8 @@ int engine_set_losses(struct engine *engine, struct set_sums *sums, double *loss
  * Executes a schedule (plan/schedule.h), receives its chunks' inputs and sends their outputs. With one stage nothing is
  * sent.
  *
- * Activations go up and gradients come down on two separate communicators. On each, messages between two stages are
- * received in the order in which they were sent, so they need no tags. The input of the next entry of the schedule is
- * received, and the output of the previous one sent, while an entry computes.
+ * Activations go up and gradients come down on two separate communicators. The input of the next entry of the schedule
+ * is received, and the output of the previous one sent, while an entry computes.
  *
  * up and down: two communicators of this rank's pipeline group. Rank i of both is stage i. most_micro_batches: the most
  * that a step has. Everything is borrowed.

@@ -1,7 +1,6 @@
 /*
- * run.h - the state of a run, shared by train.c, evaluate.c and their helpers: run_start.c, everything before the first
- * step; run_claim.c, the claim on checkpoint.dir; run_metrics.c, the metrics; run_watch.c, the watchdog and stragglers;
- * run_tokenizer.c, the tokenizer of the data; and run_log.c, the output. Private to these files.
+ * run.h - the state of a run, shared by train.c, evaluate.c and their helpers, whose functions are below by file.
+ * Private to these files.
  */
 #ifndef MUSTER_TRAINER_RUN_H
 #define MUSTER_TRAINER_RUN_H
@@ -83,6 +82,9 @@ void *run_gather(const struct run *run, const void *own, size_t count, const cha
 /* Starts to look for report.kill_file. CODE_CONFIG if it is there, and waits at most two seconds to know. */
 int run_kill_file_start(struct run *run, struct error *err);
 
+/* The last signal that asked this rank to stop (train_block_signals); 0: none. */
+int run_signal(void);
+
 /*
  * ---- run_claim.c ----
  *
@@ -100,11 +102,6 @@ int run_claim_check(struct run *run, struct error *err);
 /* Ends the keeper. `release`: releases the directory. If not all is saved, another job that claims it must wait for this
  * one's epilog (run_claim.c): then the claim stays as if this run had been killed. */
 void run_claim_stop(struct run *run, bool release);
-
-/* ---- train.c ---- */
-
-/* The last signal that asked this rank to stop (train_block_signals); 0: none. */
-int run_signal(void);
 
 /* ---- run_watch.c ---- */
 

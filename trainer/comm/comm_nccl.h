@@ -13,9 +13,6 @@
  * flight record correct, because the operation that a rank waits in is the one that has not finished. Where time
  * matters, a collective is started well before the wait, so that work enqueued between the two keeps the GPU busy.
  *
- * Sums are in NCCL's order and, of 16-bit types, in its precision: the same bits from run to run on the same GPUs, but
- * not those of comm.h's tree.
- *
  * There are no sends here. Receives are posted ahead of sends, so each pair of neighbours would need a communicator of
  * its own: on a common one, two stages could wait for each other's sends behind their own receives. Stages exchange by
  * way of the host (comm_device.c).

@@ -61,8 +61,7 @@ struct sample {
  * other targets are -1.
  *
  * The texts are the same in every epoch. The division, the swap and the masks are drawn from (seed, n), so they differ
- * between epochs. For validation they are drawn from the position in the data, so that every evaluation of every run
- * has the same samples.
+ * between epochs. For validation they are drawn from the position in the data.
  *
  * CODE_CONFIG: model.seq_length is below 5, or the special tokens are not four different ones of the vocabulary.
  * CODE_DATA: the data is broken or has no sentences. samples_read fails with CODE_DATA if the text has a special token.

@@ -71,8 +71,7 @@ struct matmul context_product(const struct context *c, int m, int n, int k, cons
 
 /*
  * Below, W [in, out] is this tp rank's part of a product's weights, and bias of its biases. The weights of one product
- * (Q, K and V; gate and up) are side by side. In the model's layout
- * W may be stored [out, in].
+ * (Q, K and V; gate and up) are side by side. In the model's layout W may be stored [out, in].
  *
  * y[rows, out] = x[rows, in] W. With `bias` it is added, if there is one. If aux is not NULL, aux = this sum, and
  * y = gelu(aux).

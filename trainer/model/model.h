@@ -22,9 +22,8 @@ struct model *model_create(const struct context *context, const struct units *un
 void model_destroy(struct model *model);
 
 /*
- * The buffers of a chunk's input and of its output [local rows, d]. mb_index is the micro-batch's number in the step.
- * The embedding writes the first chunk's input. The other chunks' inputs are received. There is one buffer more than
- * slots, so that the next input can be received ahead. Without a head, outputs alternate between two buffers.
+ * One of chunk_inputs, and of chunk_outputs, buffers [local rows, d] of a chunk. mb_index is the micro-batch's number
+ * in the step. The embedding writes the first chunk's input; the other chunks' inputs are received.
  */
 void *model_input(struct model *model, int chunk, int mb_index);
 void *model_output(struct model *model, int chunk, int mb_index);
