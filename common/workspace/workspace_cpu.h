@@ -14,7 +14,7 @@
 #define ROW_BLOCKS 64
 
 struct row_blocks {
-    int count; /* of blocks */
+    int count; /* of blocks; one, which is empty, for no rows */
     int rows;  /* in each but the last */
 };
 
@@ -24,7 +24,7 @@ static inline struct row_blocks row_blocks(int rows)
 
     if (each < 8)
         each = 8;
-    return (struct row_blocks){(rows + each - 1) / each, each};
+    return (struct row_blocks){rows > each ? (rows + each - 1) / each : 1, each};
 }
 
 /* One of several parts of the workspace, each with its own cache lines. */

@@ -106,7 +106,7 @@ static inline size_t workspace_column_sums(int rows, int cols, int kinds)
 /*
  * norm_backward: a block takes some rows, one after the other, and each of its warps a strip of 256 columns, or
  * several where there are more strips than NORM_WARPS. As many blocks as make 32 warps on each of 132 multiprocessors:
- * the same on every GPU, so that sums are too.
+ * the same on every GPU, so that sums are too. Without rows one block makes sums of 0; so below.
  */
 #define NORM_WARPS 16 /* of a block at most */
 #define NORM_LEAST 4  /* rows of a block */
@@ -120,7 +120,7 @@ static inline int norm_warps(int cols)
 
 static inline int norm_blocks(int rows, int cols)
 {
-    int most = 132 * (32 / norm_warps(cols)), blocks = (rows + NORM_LEAST - 1) / NORM_LEAST;
+    int most = 132 * (32 / norm_warps(cols)), blocks = rows > 0 ? (rows + NORM_LEAST - 1) / NORM_LEAST : 1;
 
     return blocks < most ? blocks : most;
 }
@@ -153,7 +153,7 @@ static inline int query_key_blocks(int rows, int heads, int head_size)
     size_t threads = (size_t)rows * (size_t)heads * (size_t)query_key_lanes(head_size);
     size_t blocks = (threads + QUERY_KEY_THREADS * QUERY_KEY_LEAST - 1) / (QUERY_KEY_THREADS * QUERY_KEY_LEAST);
 
-    return (int)(blocks < QUERY_KEY_BLOCKS ? blocks : QUERY_KEY_BLOCKS);
+    return blocks == 0 ? 1 : (int)(blocks < QUERY_KEY_BLOCKS ? blocks : QUERY_KEY_BLOCKS);
 }
 
 /* Less than MATMUL_WORKSPACE for every head size, so kernels_workspace_bytes need not know of it. */

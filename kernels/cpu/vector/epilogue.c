@@ -137,11 +137,6 @@ void ISA(bias_backward)(struct device *dev, enum dtype dtype, float *db, const v
 
     if (!device_ready(dev, dtype, "bias_backward"))
         return;
-    if (rows == 0) {
-        if (!accumulate)
-            memset(db, 0, n * sizeof(float));
-        return;
-    }
     partial = cpu_scratch_parts(dev, blocks.count, n, &stride);
     if (!partial)
         return;

@@ -221,12 +221,6 @@ void ISA(norm_backward)(struct device *dev, const struct norm_backward *op)
 
     if (!device_ready(dev, op->dtype, "norm_backward"))
         return;
-    if (op->rows == 0) {
-        memset(op->dgamma, 0, n * sizeof(float));
-        if (op->dbeta)
-            memset(op->dbeta, 0, n * sizeof(float));
-        return;
-    }
     partial = cpu_scratch_parts(dev, blocks.count, 2 * n, &stride);
     if (!partial)
         return;

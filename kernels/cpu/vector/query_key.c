@@ -186,12 +186,8 @@ void ISA(query_key_backward)(struct device *dev, const struct query_key *op)
 
     if (!device_ready(dev, op->dtype, "query_key_backward") || !query_key_valid(dev, op))
         return;
-    if (op->gamma_q) {
-        memset(op->dgamma_q, 0, size * sizeof(float));
-        memset(op->dgamma_k, 0, size * sizeof(float));
-        if (op->rows == 0 || !(partial = cpu_scratch_parts(dev, blocks.count, 2 * size, &stride)))
-            return;
-    }
+    if (op->gamma_q && !(partial = cpu_scratch_parts(dev, blocks.count, 2 * size, &stride)))
+        return;
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
     for (int block = 0; block < blocks.count; block++) {
         int first = block * blocks.rows;

@@ -330,8 +330,6 @@ void cuda_position_embedding_backward(struct device *dev, const struct position_
     else
         WITH_TYPE(op->dtype, T,
                   LAUNCH(dev, position_embedding_backward<T>, grid, row_threads(1), 0, *op, mask_of(&op->dropout)));
-    if (op->dwtt && op->rows == 0)
-        cuda_zero(dev, op->dwtt, 2 * static_cast<size_t>(op->cols) * sizeof(float));
-    else if (op->dwtt)
+    if (op->dwtt)
         cuda_column_sums(dev, op->dtype, op->dwtt, op->x, op->types, op->rows, op->cols, false);
 }

@@ -341,12 +341,6 @@ void cuda_norm_backward(struct device *dev, const struct norm_backward *op)
 
     if (!device_ready(dev, op->dtype, "norm_backward") || !row_fits(dev, op->cols, "norm_backward"))
         return;
-    if (op->rows == 0) {
-        cuda_zero(dev, op->dgamma, static_cast<size_t>(op->cols) * sizeof(float));
-        if (op->dbeta)
-            cuda_zero(dev, op->dbeta, static_cast<size_t>(op->cols) * sizeof(float));
-        return;
-    }
     partial = static_cast<float *>(cuda_workspace(dev, workspace_norm_backward(op->rows, op->cols)));
     if (!partial)
         return;

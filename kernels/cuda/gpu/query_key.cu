@@ -249,11 +249,6 @@ void cuda_query_key_backward(struct device *dev, const struct query_key *op)
         return;
     if (!op->gamma_q)
         return launch_rotate<false>(dev, op, lanes, -1);
-    if (op->rows == 0) {
-        cuda_zero(dev, op->dgamma_q, static_cast<size_t>(size) * sizeof(float));
-        cuda_zero(dev, op->dgamma_k, static_cast<size_t>(size) * sizeof(float));
-        return;
-    }
     partial = static_cast<float *>(cuda_workspace(dev, workspace_query_key_backward(op->rows, op->heads, size)));
     if (!partial)
         return;
