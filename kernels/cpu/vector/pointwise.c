@@ -43,45 +43,24 @@ INLINE void flat_chunk(enum flat f, enum dtype Z, void *z, enum dtype X, const v
     }
 }
 
-void ISA(gelu_forward)(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
-{
-    if (!device_ready(dev, dtype, "gelu_forward"))
-        return;
-    EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, flat_chunk(GELU, T, y, T, x, T, NULL, first, count));
-}
+/* An operation of kernels.h on operands of one type: z = f(x, y). */
+#define FLAT_OPERATION(name, parameters, f, z, x, y)                                                                   \
+    void ISA(name) parameters                                                                                          \
+    {                                                                                                                  \
+        if (!device_ready(dev, dtype, #name))                                                                          \
+            return;                                                                                                    \
+        EACH_CHUNK(first, count)                                                                                       \
+        WITH_DTYPE(dtype, T, flat_chunk(f, T, z, T, x, T, y, first, count));                                           \
+    }
 
-void ISA(gelu_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *x, size_t count)
-{
-    if (!device_ready(dev, dtype, "gelu_backward"))
-        return;
-    EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, flat_chunk(GELU_SLOPE, T, dx, T, dy, T, x, first, count));
-}
+#define OF_ONE (struct device * dev, enum dtype dtype, void *y, const void *x, size_t count)
+#define OF_TWO (struct device * dev, enum dtype dtype, void *z, const void *x, const void *y, size_t count)
 
-void ISA(tanh_forward)(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
-{
-    if (!device_ready(dev, dtype, "tanh_forward"))
-        return;
-    EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, flat_chunk(TANH, T, y, T, x, T, NULL, first, count));
-}
-
-void ISA(tanh_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *y, size_t count)
-{
-    if (!device_ready(dev, dtype, "tanh_backward"))
-        return;
-    EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, flat_chunk(TANH_SLOPE, T, dx, T, dy, T, y, first, count));
-}
-
-void ISA(add)(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
-{
-    if (!device_ready(dev, dtype, "add"))
-        return;
-    EACH_CHUNK(first, count)
-    WITH_DTYPE(dtype, T, flat_chunk(SUM, T, y, T, y, T, x, first, count));
-}
+FLAT_OPERATION(gelu_forward, OF_ONE, GELU, y, x, NULL)
+FLAT_OPERATION(gelu_backward, OF_TWO, GELU_SLOPE, z, x, y)
+FLAT_OPERATION(tanh_forward, OF_ONE, TANH, y, x, NULL)
+FLAT_OPERATION(tanh_backward, OF_TWO, TANH_SLOPE, z, x, y)
+FLAT_OPERATION(add, OF_ONE, SUM, y, y, x)
 
 void ISA(accumulate)(struct device *dev, float *y, enum dtype dtype, const void *x, size_t count)
 {

@@ -80,35 +80,22 @@ static void launch_flat(struct device *dev, void *z, const void *x, const void *
            static_cast<const Y *>(y), count);
 }
 
-void cuda_gelu_forward(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
-{
-    if (device_ready(dev, dtype, "gelu_forward") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<GELU, T, T, T>(dev, y, x, NULL, count));
-}
+/* An operation of kernels.h on operands of one type: z = f(x, y). */
+#define FLAT_OPERATION(name, parameters, f, z, x, y)                                                                   \
+    void cuda_##name parameters                                                                                        \
+    {                                                                                                                  \
+        if (device_ready(dev, dtype, #name) && count > 0)                                                              \
+            WITH_TYPE(dtype, T, launch_flat<f, T, T, T>(dev, z, x, y, count));                                         \
+    }
 
-void cuda_gelu_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *x, size_t count)
-{
-    if (device_ready(dev, dtype, "gelu_backward") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<GELU_SLOPE, T, T, T>(dev, dx, dy, x, count));
-}
+#define OF_ONE (struct device * dev, enum dtype dtype, void *y, const void *x, size_t count)
+#define OF_TWO (struct device * dev, enum dtype dtype, void *z, const void *x, const void *y, size_t count)
 
-void cuda_tanh_forward(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
-{
-    if (device_ready(dev, dtype, "tanh_forward") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<TANH, T, T, T>(dev, y, x, NULL, count));
-}
-
-void cuda_tanh_backward(struct device *dev, enum dtype dtype, void *dx, const void *dy, const void *y, size_t count)
-{
-    if (device_ready(dev, dtype, "tanh_backward") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<TANH_SLOPE, T, T, T>(dev, dx, dy, y, count));
-}
-
-void cuda_add(struct device *dev, enum dtype dtype, void *y, const void *x, size_t count)
-{
-    if (device_ready(dev, dtype, "add") && count > 0)
-        WITH_TYPE(dtype, T, launch_flat<SUM, T, T, T>(dev, y, y, x, count));
-}
+FLAT_OPERATION(gelu_forward, OF_ONE, GELU, y, x, NULL)
+FLAT_OPERATION(gelu_backward, OF_TWO, GELU_SLOPE, z, x, y)
+FLAT_OPERATION(tanh_forward, OF_ONE, TANH, y, x, NULL)
+FLAT_OPERATION(tanh_backward, OF_TWO, TANH_SLOPE, z, x, y)
+FLAT_OPERATION(add, OF_ONE, SUM, y, y, x)
 
 void cuda_accumulate(struct device *dev, float *y, enum dtype dtype, const void *x, size_t count)
 {
