@@ -19,12 +19,11 @@ struct vector_kernels {
     struct kernels op;
 
     /*
-     * The second half of a matmul: epilogue applies op's epilogue to `product` ([m,n] fp32, row stride ld) and writes
-     * c, or adds to it when op accumulates; product may be c. epilogue_gelu: c = gelu(aux), where aux [m,n] is an input.
-     * Rows of aux are ld_aux apart.
+     * The second half of a matmul: applies op's epilogue to `product` ([m,n] fp32, row stride ld) and writes c, or adds
+     * to it when op accumulates; product may be c. Rows of aux are ld_aux apart. product NULL: aux has the product and
+     * the bias of EPILOGUE_BIAS_GELU already.
      */
     void (*epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);
-    void (*epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux);
 
     /* y[rows, cols] = x, widened; rows of y are ld_y apart, those of x ld. */
     void (*widen)(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, int rows, int cols);

@@ -43,7 +43,7 @@ static void bias_gelu(struct device *dev, const struct matmul *panel, int ld_aux
     into_aux.c_fp32 = false;
     into_aux.ldc = ld_aux;
     matmul_library_run(dev, &into_aux);
-    device_cpu(dev)->vector->epilogue_gelu(dev, panel, ld_aux);
+    device_cpu(dev)->vector->epilogue(dev, panel, ld_aux, NULL, 0);
 }
 
 /* The product stays in fp32 until it is multiplied by gelu': in c itself if c is fp32. */

@@ -11,25 +11,6 @@
                    __VA_ARGS__;                                                                                        \
                })
 
-INLINE void gelu_row(enum dtype T, enum dtype C, const struct matmul *op, size_t ld_aux, size_t row)
-{
-    size_t n = (size_t)op->n;
-
-    for (size_t i = 0; i < n; i += LANES) {
-        size_t count = vec_count(i, n);
-
-        typed_store_part(C, op->c, row * (size_t)op->ldc + i,
-                         vec_gelu(typed_load_part(T, op->aux, row * ld_aux + i, count)), count);
-    }
-}
-
-void ISA(epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux)
-{
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int row = 0; row < op->m; row++)
-        WITH_TYPES_OF(op, T, C, gelu_row(T, C, op, (size_t)ld_aux, (size_t)row));
-}
-
 /* aux is rounded before gelu is made of it: the backward pass sees the same number. */
 INLINE vec bias_gelu(enum dtype T, const struct matmul *op, size_t at, vec y, size_t count)
 {
@@ -45,12 +26,12 @@ INLINE void epilogue_row(enum dtype T, enum dtype C, const struct matmul *op, si
 
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
-        vec y = vec_load_part(product + i, count);
+        vec y = product ? vec_load_part(product + i, count) : typed_load_part(T, op->aux, row * ld_aux + i, count);
 
-        if (op->epilogue == EPILOGUE_BIAS || op->epilogue == EPILOGUE_BIAS_GELU)
+        if (product && (op->epilogue == EPILOGUE_BIAS || op->epilogue == EPILOGUE_BIAS_GELU))
             y += typed_load_part(T, op->bias, i, count);
         if (op->epilogue == EPILOGUE_BIAS_GELU)
-            y = bias_gelu(T, op, row * ld_aux + i, y, count);
+            y = product ? bias_gelu(T, op, row * ld_aux + i, y, count) : vec_gelu(y);
         if (op->epilogue == EPILOGUE_DGELU)
             y *= vec_gelu_derivative(typed_load_part(T, op->aux, row * ld_aux + i, count));
         if (op->accumulate)
@@ -62,9 +43,11 @@ INLINE void epilogue_row(enum dtype T, enum dtype C, const struct matmul *op, si
 void ISA(epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld)
 {
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int row = 0; row < op->m; row++)
-        WITH_TYPES_OF(op, T, C,
-                      epilogue_row(T, C, op, (size_t)ld_aux, product + (size_t)row * (size_t)ld, (size_t)row));
+    for (int row = 0; row < op->m; row++) {
+        const float *at = product ? product + (size_t)row * (size_t)ld : NULL;
+
+        WITH_TYPES_OF(op, T, C, epilogue_row(T, C, op, (size_t)ld_aux, at, (size_t)row));
+    }
 }
 
 INLINE void widen_row(enum dtype T, float *y, const void *x, size_t n)

@@ -9,6 +9,5 @@ const struct vector_kernels ISA(vector_kernels) = {
     .isa = ISA_NAME(KERNELS_ISA),
     .op = {KERNELS_OPERATIONS(SET_OPERATION)},
     .epilogue = ISA(epilogue),
-    .epilogue_gelu = ISA(epilogue_gelu),
     .widen = ISA(widen),
 };

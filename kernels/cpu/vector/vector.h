@@ -190,9 +190,8 @@ INLINE void typed_set(enum dtype T, void *p, size_t i, float x)
 #define DECLARE_OPERATION(name) __typeof__(*((struct kernels *)NULL)->name) ISA(name);
 KERNELS_OPERATIONS(DECLARE_OPERATION)
 
-/* epilogue.c; cpu.h describes the first three */
+/* epilogue.c; cpu.h describes the first two */
 void ISA(epilogue)(struct device *dev, const struct matmul *op, int ld_aux, const float *product, int ld);
-void ISA(epilogue_gelu)(struct device *dev, const struct matmul *op, int ld_aux);
 void ISA(widen)(struct device *dev, float *y, int ld_y, enum dtype dtype, const void *x, int ld, int rows, int cols);
 
 /* sum[n] (+)= the first n floats of each of `blocks` partial sums that lie `stride` floats apart. */
