@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/text.h"
 #include "srun-plugin/fabric/fabric_profile.h"
@@ -102,8 +101,6 @@ int fabric_add_directory(struct fabric *fabric, enum fabric_layer layer, const c
     free(entries);
     return added;
 }
-
-/* ---- files of this machine --------------------------------------------------------------------------------------- */
 
 bool fabric_find_file(const char *name, void *arg)
 {

@@ -3,14 +3,6 @@
  * (muster-fabric(5)). A profile is a libconfig file: `match` is its condition, `set` the variables it sets, each with
  * its reason and its source. muster ships profiles in etc/fabric; a site adds its own.
  *
- *     struct fabric *fabric = fabric_create(&err);
- *     fabric_add_directory(fabric, FABRIC_SHIPPED, "/usr/share/muster/fabric", NULL, complain, NULL);
- *     fabric_add_directory(fabric, FABRIC_SITE, "/etc/muster/fabric", NULL, complain, NULL);
- *     fabric_fill_env(&list, fabric, &facts, &inputs, &err);
- *     for (size_t i = 0; i < list.count; i++)
- *         if (env_is_to_be_set(&list.variables[i]))
- *             setenv(list.variables[i].name, list.variables[i].value, 1);
- *
  * Precedence, for each variable by itself: the user's environment, the job file, NCCL's own nccl.conf, the site's
  * profiles, the one shipped profile for this network. Variables that the user or nccl.conf has set are in the list for
  * the report only.

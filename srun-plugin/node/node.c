@@ -247,7 +247,7 @@ void node_clear(struct node *node)
     free(node->gpus);
     free(node->nics);
     free(node->paths);
-    free(node->places);
+    free(node->objects);
     *node = (struct node){0};
 }
 

@@ -2,18 +2,12 @@
  * node.h - the hardware of a node that matters to ranks: cores and memory, GPUs, NICs, how near they are to each other,
  * and problems with them.
  *
- * Two sources: hwloc for cores, NUMA nodes and the tree of PCI devices; sysfs and procfs for facts that hwloc lacks
- * (link states and rates, drivers, addresses). Both can be saved on one machine and replayed on another (muster-topo
- * save):
+ * Two sources: hwloc for cores, NUMA nodes and the tree of PCI devices, unless slurmd has saved them (machine.h); sysfs
+ * and procfs for facts that hwloc lacks (link states and rates, drivers, addresses). Both can be saved on one machine
+ * and replayed on another (muster-topo save).
  *
- *     struct error err;
- *     struct node *node = node_read("/", NULL, &err);                  // this machine
- *     struct node *dgx = node_read("tests/fixtures/dgx", NULL, &err);  // a saved one
- *
- * Reading a live node opens some dozens of small files of sysfs, in a fraction of a millisecond, if slurmd has saved
- * the machine (machine.h); else hwloc reads it, in tens of milliseconds. Read once a node, never once a rank. Executes
- * nothing and opens no device. hwloc reads environment variables (HWLOC_XMLFILE, HWLOC_COMPONENTS, ...): as root, call
- * this only in an environment that no user has set.
+ * Read once a node, never once a rank. Executes nothing and opens no device. hwloc reads environment variables
+ * (HWLOC_XMLFILE, HWLOC_COMPONENTS, ...): as root, call this only in an environment that no user has set.
  *
  * Not known: NVLink and xGMI (they are in no file; libnvidia-ml would have them), MIG slices, and GPUs that are missing
  * from the PCI bus: --muster-preflight compares nodes to find those.
@@ -104,7 +98,7 @@ struct node_nic {
     bool default_route; /* of the IPv4 default route; by node_describe */
 };
 
-struct pci_place;
+struct pci_object;
 
 struct node {
     char title[NODE_NAME_SIZE * 2]; /* name of the machine in its firmware; "" if there is none */
@@ -118,9 +112,9 @@ struct node {
     size_t gpu_count;
     struct node_nic *nics; /* by kind, then by name */
     size_t nic_count;
-    enum node_path *paths;    /* [gpu * nic_count + nic] */
-    struct pci_place *places; /* the PCI tree, for node_tree.c */
-    size_t place_count;
+    enum node_path *paths;      /* [gpu * nic_count + nic] */
+    struct pci_object *objects; /* the PCI tree, for node_tree.c */
+    size_t object_count;
     uint64_t shm_size, shm_free;        /* bytes of /dev/shm; 0 if there is none */
     uint64_t memory_total, memory_free; /* MemTotal and MemAvailable, bytes */
     char **problems;                    /* one line each: the problem and its remedy */

@@ -1,7 +1,6 @@
 /* The ports of a node: RDMA devices (sys/class/infiniband, sys/class/cxi) and network interfaces (sys/class/net). */
 #include "srun-plugin/node/node_impl.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,8 +276,6 @@ void node_describe_netdevs(struct node *node, const char *root)
             node->nics[i].up = read_up(root, node->nics[i].netdev);
     read_default_routes(node, root);
 }
-
-/* ---- GIDs -------------------------------------------------------------------------------------------------------- */
 
 #define GIDS_MOST 256 /* no card has more */
 

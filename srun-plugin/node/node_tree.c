@@ -13,7 +13,7 @@
 #include "srun-plugin/node/sysfs.h"
 
 /* A bridge, whose address is "", or a device. */
-struct pci_place {
+struct pci_object {
     int above; /* index of the bridge above; -1 for none */
     bool is_host;
     int numa;
@@ -51,37 +51,37 @@ static int read_core(struct node *node, const char *list)
     return 0;
 }
 
-/* Appends a place. The one above it must have been read before. */
-static struct pci_place *add_place(struct node *node)
+/* Appends an object. The one above it must have been read before. */
+static struct pci_object *add_object(struct node *node)
 {
-    struct pci_place *place = node_grow(&node->places, &node->place_count, sizeof *place);
+    struct pci_object *object = node_grow(&node->objects, &node->object_count, sizeof *object);
 
-    if (place)
-        *place = (struct pci_place){.above = -1, .numa = -1};
-    return place;
+    if (object)
+        *object = (struct pci_object){.above = -1, .numa = -1};
+    return object;
 }
 
-static bool is_above(const struct node *node, const struct pci_place *place)
+static bool is_above(const struct node *node, const struct pci_object *object)
 {
-    return place->above >= -1 && place->above < (int)node->place_count - 1;
+    return object->above >= -1 && object->above < (int)node->object_count - 1;
 }
 
 static int read_bridge(struct node *node, const char *values)
 {
-    struct pci_place *place = add_place(node);
+    struct pci_object *object = add_object(node);
     char kind[8];
 
-    if (!place || sscanf(values, "%d %7s", &place->above, kind) < 2 || !is_above(node, place))
+    if (!object || sscanf(values, "%d %7s", &object->above, kind) < 2 || !is_above(node, object))
         return -1;
-    place->is_host = strcmp(kind, "host") == 0;
-    return place->is_host || strcmp(kind, "pci") == 0 ? 0 : -1;
+    object->is_host = strcmp(kind, "host") == 0;
+    return object->is_host || strcmp(kind, "pci") == 0 ? 0 : -1;
 }
 
 /*
  * True for GPUs that compute. Class codes are from the PCI Code and ID Assignment Specification: 0300 VGA, 0302 3D,
  * 0380 other display, 12xx accelerator.
  */
-static bool is_compute(const struct pci_place *pci)
+static bool is_compute(const struct pci_object *pci)
 {
     bool display = pci->class >> 8 == 0x03, accelerator = pci->class >> 8 == 0x12;
 
@@ -90,29 +90,29 @@ static bool is_compute(const struct pci_place *pci)
     return gpu_vendor_find(pci->vendor) && (accelerator || pci->class == 0x0302 || pci->class == 0x0380);
 }
 
-static int add_gpu(struct node *node, const struct pci_place *place)
+static int add_gpu(struct node *node, const struct pci_object *object)
 {
     struct node_gpu *gpu = node_grow(&node->gpus, &node->gpu_count, sizeof *gpu);
 
     if (!gpu)
         return -1;
-    snprintf(gpu->address, sizeof gpu->address, "%s", place->address);
-    gpu->vendor = (uint16_t)place->vendor;
-    gpu->device = (uint16_t)place->device;
-    gpu->numa = place->numa;
+    snprintf(gpu->address, sizeof gpu->address, "%s", object->address);
+    gpu->vendor = (uint16_t)object->vendor;
+    gpu->device = (uint16_t)object->device;
+    gpu->numa = object->numa;
     return 0;
 }
 
 static int read_device(struct node *node, const char *values)
 {
-    struct pci_place *place = add_place(node);
+    struct pci_object *object = add_object(node);
 
-    if (!place ||
-        sscanf(values, "%d %d %x %x:%x %15s", &place->above, &place->numa, &place->class, &place->vendor,
-               &place->device, place->address) < 6 ||
-        !is_above(node, place) || place->numa < -1 || place->numa >= (int)node->numa_count)
+    if (!object ||
+        sscanf(values, "%d %d %x %x:%x %15s", &object->above, &object->numa, &object->class, &object->vendor,
+               &object->device, object->address) < 6 ||
+        !is_above(node, object) || object->numa < -1 || object->numa >= (int)node->numa_count)
         return -1;
-    return is_compute(place) ? add_gpu(node, place) : 0;
+    return is_compute(object) ? add_gpu(node, object) : 0;
 }
 
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
@@ -167,31 +167,31 @@ int node_read_text(struct node *node, char *text)
     return 0;
 }
 
-/* ---- places ------------------------------------------------------------------------------------------------------ */
+/* ---- paths between objects --------------------------------------------------------------------------------------- */
 
 static int find_device(const struct node *node, const char *address)
 {
-    for (size_t i = 0; address[0] && i < node->place_count; i++)
-        if (strcmp(node->places[i].address, address) == 0)
+    for (size_t i = 0; address[0] && i < node->object_count; i++)
+        if (strcmp(node->objects[i].address, address) == 0)
             return (int)i;
     return -1;
 }
 
 int node_find_numa(const struct node *node, const char *pci)
 {
-    int place;
+    int object;
 
     if (node->numa_count == 1) /* also for devices that are on no PCI bus */
         return 0;
-    place = find_device(node, pci);
-    return place < 0 ? -1 : node->places[place].numa;
+    object = find_device(node, pci);
+    return object < 0 ? -1 : node->objects[object].numa;
 }
 
 /* The lowest bridge above both; -1 if they share none. */
 static int common_bridge(const struct node *node, int a, int b)
 {
-    for (; a >= 0; a = node->places[a].above)
-        for (int above = b; above >= 0; above = node->places[above].above)
+    for (; a >= 0; a = node->objects[a].above)
+        for (int above = b; above >= 0; above = node->objects[above].above)
             if (a == above)
                 return a;
     return -1;
@@ -203,7 +203,7 @@ enum node_path node_find_path(const struct node *node, size_t gpu, size_t nic)
         common_bridge(node, find_device(node, node->gpus[gpu].address), find_device(node, node->nics[nic].pci));
 
     if (bridge >= 0)
-        return node->places[bridge].is_host ? PATH_HOST : PATH_SWITCH;
+        return node->objects[bridge].is_host ? PATH_HOST : PATH_SWITCH;
     return node_numa_path(node, node->gpus[gpu].numa, node->nics[nic].numa);
 }
 

@@ -59,8 +59,6 @@ static void check_plugin(void)
             "to the node's plugstack.conf");
 }
 
-/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
-
 /* GPUs of the machine under `root`: fewer usable ones than Slurm gave (SLURM_GPUS_ON_NODE) are a problem. What else
  * node_read finds, such as a dead port, may be the site's choice: a note. */
 static void check_machine(const char *root)

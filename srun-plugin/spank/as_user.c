@@ -44,7 +44,7 @@ static void be_killable(void)
 }
 
 /* slurmstepd has closed its standard input: a descriptor may have one of the numbers that are to be given. */
-static int place_files(const int files[3])
+static int give_files(const int files[3])
 {
     int null = open("/dev/null", O_RDWR), own[3];
 
@@ -65,7 +65,7 @@ void as_user_run(const struct user_ids *user, const int files[3], char *const ar
     sigprocmask(SIG_SETMASK, &none, NULL);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     be_killable();
-    if (place_files(files) < 0 || become_user(user) < 0 || chdir("/") < 0)
+    if (give_files(files) < 0 || become_user(user) < 0 || chdir("/") < 0)
         _exit(AS_NO_USER);
     close_range(STDERR_FILENO + 1, ~0u, 0);
     setrlimit(RLIMIT_DATA, &(struct rlimit){MEMORY_MOST, MEMORY_MOST}); /* not before: this process may have more */

@@ -163,9 +163,8 @@ static int wait_for(pid_t child, double end, double spare)
 }
 
 /*
- * Run `ckptd --once --partner --seconds N stage` as the user, with --reclaim for an earlier job's stage, and
- * wait for it until the deadline, even if it cannot be killed. N is smaller than what is left. Returns its exit status,
- * or one of the above. What it prints goes to the log when it has ended, line by line, with '?' for what is not
+ * Runs muster-ckptd on the stage, and waits for it until the deadline, even if it cannot be killed. Returns its exit
+ * status, or one of the above. What it prints goes to the log when it has ended, line by line, with '?' for what is not
  * printable ASCII, since names of the user's making are in it.
  */
 static int run_program(const struct epilog_pass *run, const struct stage *stage)
@@ -407,8 +406,6 @@ int epilog_start(const struct epilog *epilog, void (*log)(const char *line))
     epilog_drain(epilog, log);
     _exit(0);
 }
-
-/* ---- its timeout ------------------------------------------------------------------------------------------------- */
 
 int epilog_timeout_fit(int seconds, int timeout, void (*warn)(const char *line))
 {

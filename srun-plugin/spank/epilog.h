@@ -36,8 +36,6 @@ int epilog_drain(const struct epilog *epilog, void (*log)(const char *line));
 /* The same in a process that nobody waits for, without the sockets of this one: slurmd's start does not wait for it. */
 int epilog_start(const struct epilog *epilog, void (*log)(const char *line));
 
-/* ---- its timeout ------------------------------------------------------------------------------------------------- */
-
 enum { EPILOG_NO_TIMEOUT = -1 };
 
 /*

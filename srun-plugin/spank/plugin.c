@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include <slurm/slurm.h>
-#include <slurm/spank.h>
 
 #include "srun-plugin/spank/epilog.h"
 #include "srun-plugin/spank/plugin.h"

@@ -24,9 +24,6 @@
 #ifndef MUSTER_SRUN_PLUGIN_SPANK_PLUGIN_H
 #define MUSTER_SRUN_PLUGIN_SPANK_PLUGIN_H
 
-#include <limits.h>
-#include <stdbool.h>
-
 #include <slurm/spank.h>
 
 #include "common/job.h"
@@ -113,19 +110,25 @@ int plugin_timeout(void);
 
 /* ---- the contexts; spank_muster.c has when each function is called ----------------------------------------------- */
 
-/* srun.c; srun_check and srun_step end srun with 78 if the job file is wrong, srun_end with handoff.exit_code. */
+/*
+ * srun.c. srun_begin reads srun's command line and the job file, and orders the ranks by a host file. srun_check, or
+ * srun_step, ends srun with 78 if the job file is wrong. srun_step asks slurmctld for the layout, and writes the
+ * handoff. srun_end ends srun with handoff.exit_code.
+ */
 void srun_begin(struct plugin *plugin);
 void srun_check(struct plugin *plugin);
 void sbatch_check(struct plugin *plugin);
 void srun_step(struct plugin *plugin, spank_t spank);
 void srun_end(const struct plugin *plugin);
 
-/* slurmd.c; Slurm calls slurmd_start again when it has read slurm.conf again (24.05 and later). */
+/* slurmd.c. slurmd_start saves what jobs may not see, and starts a process that drains what ended jobs left. Slurm
+ * calls it again when it has read slurm.conf again (24.05 and later). slurmd_job_ended drains what this job left. */
 void slurmd_start(const struct site *site);
-void slurmd_epilog(const struct site *site, spank_t spank);
+void slurmd_job_ended(const struct site *site, spank_t spank);
 
-/* slurmstepd.c: step_launch as root, step_node once a node and as the user, step_task in each task. */
-void step_launch(struct plugin *plugin, spank_t spank);
+/* slurmstepd.c. step_start_launcher is called as root. step_node, as the user and once a node, reads the node and the
+ * fabric profiles. step_task, in each task, binds the rank and sets its variables, after Slurm bound it to its CPUs. */
+void step_start_launcher(struct plugin *plugin, spank_t spank);
 void step_node(struct plugin *plugin, spank_t spank);
 void step_task(struct plugin *plugin, spank_t spank);
 
@@ -148,8 +151,8 @@ void step_task(struct plugin *plugin, spank_t spank);
 void srun_order_begin(struct plugin *plugin);
 
 /*
- * srun has read the host file: close it, and remove the variables that name it. srun has already copied its environment
- * for the tasks, so step_task removes these variables from each task's environment too.
+ * srun has read the host file: close it, and remove the variables that name it; step_task removes them from each task's
+ * environment, which is a copy (handoff.h).
  */
 void srun_order_close(struct plugin *plugin);
 

@@ -1,7 +1,6 @@
 #include "srun-plugin/spank/rank_setup.h"
 
 #include <inttypes.h>
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 
 #include "config.h"
 #include "common/process/launcher.h"
-#include "srun-plugin/order/slurmctld.h"
 
 /* ---- who set a variable ------------------------------------------------------------------------------------------ */
 
@@ -206,9 +204,9 @@ bool env_add_record(const struct task *task, struct env_reader *reader, struct e
 
 unsigned port_of_step(uint32_t job_id, uint32_t step_id, unsigned attempt)
 {
-    uint64_t place = (uint64_t)job_id * JOB_STRIDE + step_id + (uint64_t)attempt * ATTEMPT_STRIDE;
+    uint64_t hash = (uint64_t)job_id * JOB_STRIDE + step_id + (uint64_t)attempt * ATTEMPT_STRIDE;
 
-    return PORT_FIRST + (unsigned)(place % PORT_COUNT);
+    return PORT_FIRST + (unsigned)(hash % PORT_COUNT);
 }
 
 unsigned port_choose(uint32_t job_id, uint32_t step_id, port_probe *is_free, void *arg)
@@ -237,8 +235,6 @@ bool port_is_free(unsigned port, void *arg)
     close(fd);
     return free;
 }
-
-/* ---- the setup of a rank ----------------------------------------------------------------------------------------- */
 
 struct making {
     const struct rank_request *request;

@@ -19,8 +19,7 @@
 /* ---- variables --------------------------------------------------------------------------------------------------- */
 
 /*
- * The variables that muster computes for a rank, their values, and who chose them: a pure function of what Slurm knows
- * of the task and of the task's environment.
+ * The variables that muster computes for a rank, their values, and who chose them.
  *
  * What the user set is not changed. A variable that an outer `srun --muster` set is not the user's: an srun inside a
  * step would otherwise pass the outer step's RANK to every inner rank. MUSTER_SET tells the two apart: it records what
@@ -93,12 +92,7 @@ void env_record(char *record, size_t size, const char *name, const char *value);
 /*
  * A candidate for the port of a step, from PORT_FIRST to PORT_FIRST + PORT_COUNT - 1. `attempt`, from 0 to
  * PORT_ATTEMPTS - 1, is the candidate's number. Two steps of one job have different first candidates unless their ids
- * are PORT_COUNT apart. Steps of two jobs have different first candidates if the job ids are at most J apart and the
- * step ids less than D apart:
- *
- *     J     1     4    16    64   256
- *     D  7499  3106   532   223    35
- *
+ * are PORT_COUNT apart; and steps of two jobs if the job ids are at most 256 apart and the step ids less than 35
  * (multiplicative hashing by the golden ratio: Knuth, The Art of Computer Programming, vol. 3, 6.4).
  */
 unsigned port_of_step(uint32_t job_id, uint32_t step_id, unsigned attempt);

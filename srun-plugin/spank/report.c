@@ -7,7 +7,6 @@
 
 #include "common/mesh.h"
 #include "common/text.h"
-#include "srun-plugin/node/bind.h"
 
 #define LINE_SIZE 1000 /* Slurm splits longer lines, and lines of other tasks come in between */
 
@@ -301,11 +300,11 @@ static void write_mesh_ranks(FILE *out, const struct order *order, int node)
 
     fputs(",\"mesh_ranks\":[", out);
     for (int rank = 0; rank < mesh_world(&order->mesh); rank++) {
-        struct mesh_coords place = mesh_coords(&order->mesh, rank);
+        struct mesh_coords coords = mesh_coords(&order->mesh, rank);
 
         if (order->node_of[rank] != node)
             continue;
-        fprintf(out, "%s{\"rank\":%d,\"dp\":%d,\"tp\":%d,\"pp\":%d}", comma, rank, place.dp, place.tp, place.pp);
+        fprintf(out, "%s{\"rank\":%d,\"dp\":%d,\"tp\":%d,\"pp\":%d}", comma, rank, coords.dp, coords.tp, coords.pp);
         comma = ",";
     }
     fputc(']', out);

@@ -4,14 +4,11 @@
 #include <string.h>
 
 #include <slurm/slurm.h>
-#include <slurm/spank.h>
 
 #include "srun-plugin/node/machine.h"
 #include "srun-plugin/spank/epilog.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/trust.h"
-
-/* ---- what slurmd saves ------------------------------------------------------------------------------------------- */
 
 /* Which directories the epilog searches, for step_node: to a job the same paths may be others (namespace/linux). */
 static int save_stages(const struct site *site, struct error *err)
@@ -58,8 +55,6 @@ static int find_timeout(void)
     return timeout;
 }
 
-/* ---- slurmd starts ----------------------------------------------------------------------------------------------- */
-
 /* The settings of this node's epilog. The caller adds the job. */
 static struct epilog describe_epilog(const struct site *site)
 {
@@ -87,10 +82,8 @@ void slurmd_start(const struct site *site)
         epilog_start(&leftover, plugin_print);
 }
 
-/* ---- a job has ended --------------------------------------------------------------------------------------------- */
-
 /* For jobs without --muster too: the directories tell whether there is something to drain. */
-void slurmd_epilog(const struct site *site, spank_t spank)
+void slurmd_job_ended(const struct site *site, spank_t spank)
 {
     const char *first = getenv("SLURM_HET_JOB_ID"); /* what all tasks of a heterogeneous job have as SLURM_JOB_ID */
     struct epilog epilog = describe_epilog(site);

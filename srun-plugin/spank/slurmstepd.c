@@ -1,8 +1,4 @@
-/*
- * slurmstepd.c - context slurmstepd: a step on a node. As root, step_launch starts the node's launcher. As the user,
- * step_node reads the node, the handoff and the fabric profiles, before the tasks are forked; step_task sets up each
- * rank (rank_setup.h), and applies that to itself.
- */
+/* slurmstepd.c - context slurmstepd: a step on a node. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,11 +13,9 @@
 #include <unistd.h>
 
 #include <slurm/slurm.h>
-#include <slurm/spank.h>
 
 #include "common/text.h"
 #include "srun-plugin/node/machine.h"
-#include "srun-plugin/order/slurmctld.h"
 #include "srun-plugin/spank/as_user.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/report.h"
@@ -111,7 +105,7 @@ static int create_listener(char name[LAUNCHER_NAME_SIZE])
     return -1;
 }
 
-/* The launcher is a child of a child, so that slurmstepd need not wait for it. */
+/* The launcher (common/process/launcher.h) is a child of a child, so that slurmstepd need not wait for it. */
 static int start_launcher(const struct user_ids *user, uint32_t job, char *program, int listener)
 {
     char serve[] = "--serve", *argv[] = {program, serve, NULL};
@@ -131,13 +125,9 @@ static int start_launcher(const struct user_ids *user, uint32_t job, char *progr
     return child > 0 && waitpid(child, NULL, 0) == child ? 0 : -1;
 }
 
-/*
- * The node's launcher (common/process/launcher.h), as the job's user, before the tasks. A process that slurmstepd forks
- * before it makes the step's cgroup stays in the cgroup of the job. When the step ends, Slurm does not wait for that
- * process, and so drains no node if it hangs in a file system. Slurm does not end it either: the launcher ends with
- * slurmstepd, and the programs that it has started end by themselves (muster-ckptd(8)).
- */
-void step_launch(struct plugin *plugin, spank_t spank)
+/* launcher.h says why there is one. What slurmstepd forks before it makes the step's cgroup stays in the cgroup of the
+ * job. Slurm does not end it: the programs that the launcher has started end by themselves (muster-ckptd(8)). */
+void step_start_launcher(struct plugin *plugin, spank_t spank)
 {
     const struct site *site = &plugin->site;
     char program[PATH_MAX];

@@ -1,21 +1,6 @@
 /*
  * spank_muster.c - the SPANK plugin: its options, the site's arguments and Slurm's callbacks. plugin.h is the map.
  *
- *   srun      init             reads srun's command line and the job file; orders the ranks by a host file unless the
- *                              user placed them
- *             init_post_opt    ends srun with 78 if the job file is wrong, before anything is launched; the srun of
- *                              salloc's interactive step is not ended: the job would end with it
- *             local_user_init  asks slurmctld for the layout; without a host file, orders the ranks of muster-train by
- *                              MUSTER_RANK_MAP; writes the handoff to SLURM_MUSTER_STEP; prints the report
- *             exit             ends with 76 if --muster-preflight found a bad node
- *   slurmstepd  init_post_opt  starts the node's launcher, as the user, outside the step's cgroup
- *             user_init        reads the node and the fabric profiles, once for all its ranks
- *             task_init        binds one rank and sets its variables, as the user, after Slurm bound it to its CPUs
- *   sbatch, salloc             pass the options on; warn of a wrong job file
- *   slurmd    init             saves what jobs may not see: the machine (machine.h), the stage directories; warns of a
- *                              short epilog timeout; starts a process that drains what ended jobs left
- *             job_epilog       drains checkpoints that a killed job left in the node's memory, as the job's user
- *
  * Rules: without --muster nothing happens in a step, except that an srun, sbatch or salloc inside a step of srun
  * --muster unsets what that step has set: its RANK is not that of the inner tasks. Every callback returns 0 even after
  * an error, since Slurm drains a node whose plugin fails in init or user_init. No file of a user is opened as root.
@@ -187,7 +172,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     if (plugin.request.on && spank_context() == S_CTX_ALLOCATOR)
         sbatch_check(&plugin);
     if (plugin.request.on && spank_context() == S_CTX_REMOTE)
-        step_launch(&plugin, spank);
+        step_start_launcher(&plugin, spank);
     return 0;
 }
 
@@ -226,6 +211,6 @@ int slurm_spank_exit(spank_t spank, int argc, char *argv[])
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
     read_site(argc, argv);
-    slurmd_epilog(&plugin.site, spank);
+    slurmd_job_ended(&plugin.site, spank);
     return 0;
 }

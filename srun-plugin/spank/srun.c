@@ -1,15 +1,11 @@
-/*
- * srun.c - context srun, with sbatch and salloc. It fills the handoff, changes srun's own environment, which the tasks
- * inherit, and sends a few RPCs to slurmctld (order/slurmctld.h): for the switches, the layout, and one or two
- * addresses. Their number does not depend on the number of ranks.
- */
+/* srun.c - context srun, with sbatch and salloc. The tasks inherit what it changes in its own environment. It sends a
+ * few RPCs to slurmctld (order/slurmctld.h), whose number does not depend on the number of ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
-#include <slurm/spank.h>
 
 #include "srun-plugin/preflight/preflight.h"
 #include "srun-plugin/spank/epilog.h"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "common/io.h"
-#include "common/job.h"
 #include "common/option.h"
 #include "common/text.h"
 #include "srun-plugin/topo/muster_topo.h"

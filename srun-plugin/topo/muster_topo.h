@@ -1,6 +1,6 @@
 /*
  * muster_topo.h - the commands of muster-topo, and what they share. Each command gets its arguments, with argv[0] its
- * name, prints to standard output, and returns 0, or -1 with *err.
+ * name, prints to standard output, and returns the exit code, or -1 with *err, which the caller reports.
  */
 #ifndef MUSTER_SRUN_PLUGIN_MUSTER_TOPO_H
 #define MUSTER_SRUN_PLUGIN_MUSTER_TOPO_H
@@ -11,7 +11,6 @@
 #include "srun-plugin/node/node.h"
 #include "srun-plugin/order/order.h"
 
-/* Each returns the exit code; or -1 with *err, which the caller reports. */
 int topo_node(int argc, char **argv, struct error *err);
 int topo_save(int argc, char **argv, struct error *err);
 
