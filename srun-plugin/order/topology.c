@@ -27,7 +27,6 @@ struct record {
 
 /* Children with the parent of each: either all allocated nodes, or all switches (records). */
 struct members {
-    const char *kind;
     const char **names;
     void *by_name; /* a tree (tsearch) of pointers into `names` */
     int *above;    /* the record above each; -1 for none */
@@ -192,9 +191,8 @@ static int read_records(struct draft *draft, const char *text, struct error *err
 
 /* ---- from records to parents ------------------------------------------------------------------------------------- */
 
-static int create_members(struct members *members, const char *kind, int count, struct error *err)
+static int create_members(struct members *members, int count, struct error *err)
 {
-    members->kind = kind;
     members->names = calloc((size_t)count + 1, sizeof *members->names);
     members->above = malloc(((size_t)count + 1) * sizeof *members->above);
     for (int i = 0; members->above && i < count; i++)
@@ -233,8 +231,8 @@ static int list_members(struct draft *draft, const struct switch_tree *switch_tr
 {
     int twin;
 
-    if (create_members(&draft->switches, "switch", draft->count, err) < 0 ||
-        create_members(&draft->nodes, "node", switch_tree->node_count, err) < 0)
+    if (create_members(&draft->switches, draft->count, err) < 0 ||
+        create_members(&draft->nodes, switch_tree->node_count, err) < 0)
         return -1;
     for (int i = 0; i < draft->count; i++) {
         if ((twin = enter_member(&draft->switches, draft->records[i].name, i, err)) < 0)
@@ -271,7 +269,7 @@ static int link_members(struct draft *draft, struct members *members, const stru
         above = &members->above[*found - members->names];
         if (*above >= 0 && *above != at)
             return error_set(err, CODE_DATA, "%s:%d: %s %s is under %s already", draft->where, records[at].line,
-                             members->kind, list->names[i], records[*above].name);
+                             members == &draft->nodes ? "node" : "switch", list->names[i], records[*above].name);
         *above = at;
     }
     return 0;

@@ -76,8 +76,7 @@ struct plugin {
         const struct job *job; /* file.parsed; NULL without a file, or if it is wrong */
         struct job chosen; /* a copy of the job with the mesh that parallel.mesh = "auto" chose; its text NULL: none */
         int ranks, per_node; /* for which it was chosen */
-        char *switches;      /* text for switch_tree_create; NULL: not read yet, or cannot be read */
-        bool switches_read;
+        char *switches;      /* text for switch_tree_create; NULL: not read yet */
         bool user_places;    /* the user chose the nodes of ranks, or may have */
         struct order *order; /* the last one computed; applied only if handoff.by_hostfile or handoff.by_map */
         int hostfile;        /* if handoff.by_hostfile: the host file's descriptor, open until the step exists */

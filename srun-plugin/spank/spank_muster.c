@@ -111,14 +111,14 @@ static void check_site(struct site *site, const char *seconds)
 static void read_site(int argc, char *argv[])
 {
     struct site *site = &plugin.site;
+    const char *seconds = NULL;
     const struct {
         const char *key;
         const char **value;
     } keys[] = {{"stage=", &site->stage},         {"stage_keep=", &site->stage_keep}, {"ckptd=", &site->ckptd},
                 {"topology=", &site->topology},   {"profiles=", &site->profiles},     {"fabric=", &site->fabric},
-                {"preflight=", &site->preflight}, {"machine=", &site->machine}};
+                {"preflight=", &site->preflight}, {"machine=", &site->machine},       {"epilog_seconds=", &seconds}};
     const size_t count = sizeof keys / sizeof keys[0];
-    const char *seconds = NULL;
 
     for (int i = 0; i < argc; i++) {
         size_t k = 0;
@@ -127,8 +127,6 @@ static void read_site(int argc, char *argv[])
             k++;
         if (k < count)
             *keys[k].value = argv[i] + strlen(keys[k].key);
-        else if (strncmp(argv[i], "epilog_seconds=", 15) == 0)
-            seconds = argv[i] + 15;
         else
             slurm_error(
                 "muster: plugstack.conf: %s is unknown; known are stage=, stage_keep=, ckptd=, epilog_seconds=, "

@@ -9,13 +9,11 @@
 #include <unistd.h>
 
 #include <slurm/slurm.h>
-#include <slurm/spank.h>
 
 #include "common/memory_limit.h"
 #include "common/mesh.h"
 #include "plan/auto.h"
 #include "plan/hostlist.h"
-#include "srun-plugin/order/order.h"
 #include "srun-plugin/spank/plugin.h"
 #include "srun-plugin/spank/report.h"
 
@@ -26,13 +24,14 @@ static void read_switches(struct plugin *plugin)
 {
     struct error err;
 
-    if (plugin->srun.switches_read)
+    if (plugin->srun.switches)
         return;
-    plugin->srun.switches_read = true;
     plugin->srun.switches = plugin->site.topology ? switch_tree_read_text(plugin->site.topology, &err)
                                                   : switch_tree_slurm_text(getenv("SLURM_JOB_PARTITION"), &err);
-    if (!plugin->srun.switches)
-        slurm_spank_log("muster: warning: %s; the ranks are placed as if there were no switches", err.text);
+    if (plugin->srun.switches)
+        return;
+    slurm_spank_log("muster: warning: %s; the ranks are placed as if there were no switches", err.text);
+    plugin->srun.switches = strdup("");
 }
 
 /* The ranks of the step, and the most of a node. False if they cannot be counted: order_create says why. */
