@@ -2,35 +2,31 @@
 
 #include "kernels/cpu/vector/dropout.h"
 
-struct norm_row {
-    const void *x, *branch, *bias;
-    void *sum;
-    uint64_t element;        /* of the first column, for dropout */
-    struct dropout_run *run; /* NULL: no dropout */
-};
-
-/* What is added to x in the columns from i on. */
-INLINE vec residual_part(enum dtype T, const struct norm_row *r, size_t i, size_t count)
+/* What is added to x in the columns from i on of the row that begins at element `at`. */
+INLINE vec residual_part(enum dtype T, const struct residual *op, struct dropout_run *run, size_t at, size_t i,
+                         size_t count)
 {
-    vec v = typed_load_part(T, r->branch, i, count);
+    vec v = typed_load_part(T, op->branch, at + i, count);
 
-    if (r->bias)
-        v += typed_load_part(T, r->bias, i, count);
-    return r->run ? dropout_apply(r->run, v, r->element + i) : v;
+    if (op->bias)
+        v += typed_load_part(T, op->bias, i, count);
+    return run ? dropout_apply(run, v, op->dropout.first + at + i) : v;
 }
 
-/* Writes sum and adds it up: the one pass over memory. What follows finds the row in the nearest cache. */
-INLINE float add_residual(enum dtype T, const struct norm_row *r, size_t n)
+/* Writes sum and adds it up: the one pass over memory. What follows finds the row in the nearest cache. run NULL: no
+ * dropout. */
+INLINE float add_residual(enum dtype T, const struct residual *op, struct dropout_run *run, size_t at)
 {
+    size_t n = (size_t)op->cols;
     vec total = {0};
 
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
-        vec v = r->x ? typed_load_part(T, r->x, i, count) : (vec){0};
+        vec v = op->x ? typed_load_part(T, op->x, at + i, count) : (vec){0};
 
-        if (r->branch) {
-            v = typed_round(T, v + residual_part(T, r, i, count));
-            typed_store_part(T, r->sum, i, v, count);
+        if (op->branch) {
+            v = typed_round(T, v + residual_part(T, op, run, at, i, count));
+            typed_store_part(T, op->sum, at + i, v, count);
         }
         total += v;
     }
@@ -70,30 +66,15 @@ INLINE void normalise(enum dtype T, void *y, const void *s, const struct norm *o
     }
 }
 
-INLINE struct norm_row row_at(enum dtype T, const struct residual *op, struct dropout_run *run, int index)
-{
-    size_t at = (size_t)index * (size_t)op->cols;
-
-    return (struct norm_row){
-        .x = op->x ? typed_at(T, op->x, at) : NULL,
-        .branch = op->branch ? typed_at(T, op->branch, at) : NULL,
-        .bias = op->bias,
-        .sum = op->branch ? typed_at(T, op->sum, at) : NULL,
-        .element = op->dropout.first + at,
-        .run = run,
-    };
-}
-
 INLINE void forward_row(enum dtype T, const struct norm *op, const struct residual *part, struct dropout_run *run,
                         int index)
 {
-    size_t n = (size_t)op->cols;
-    struct norm_row r = row_at(T, part, run, index);
-    float total = add_residual(T, &r, n), mean = op->mean ? total / (float)n : 0;
-    const void *s = r.sum ? r.sum : r.x;
+    size_t n = (size_t)op->cols, at = (size_t)index * n;
+    float total = add_residual(T, part, run, at), mean = op->mean ? total / (float)n : 0;
+    const void *s = typed_at(T, op->branch ? op->sum : op->x, at);
     float rstd = 1.0f / sqrtf(variance(T, s, mean, n) + op->eps);
 
-    normalise(T, typed_at(T, op->y, (size_t)index * n), s, op, mean, rstd);
+    normalise(T, typed_at(T, op->y, at), s, op, mean, rstd);
     if (op->mean)
         op->mean[index] = mean;
     op->rstd[index] = rstd;
@@ -115,13 +96,6 @@ void ISA(norm_forward)(struct device *dev, const struct norm *op)
     }
 }
 
-INLINE void residual_row(enum dtype T, const struct residual *op, struct dropout_run *run, int index)
-{
-    struct norm_row r = row_at(T, op, run, index);
-
-    add_residual(T, &r, (size_t)op->cols);
-}
-
 void ISA(residual)(struct device *dev, const struct residual *op)
 {
     if (!device_ready(dev, op->dtype, "residual"))
@@ -132,85 +106,63 @@ void ISA(residual)(struct device *dev, const struct residual *op)
 
 #pragma omp for schedule(static)
         for (int row = 0; row < op->rows; row++)
-            WITH_DTYPE(op->dtype, T, residual_row(T, op, run, row));
+            WITH_DTYPE(op->dtype, T, add_residual(T, op, run, (size_t)row * (size_t)op->cols));
     }
 }
 
-/*
- * With xhat = (s - mean) * rstd and g = dy * gamma, of each row:
- *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) (+ dresidual)
- *   dgamma = sum over rows of dy * xhat,  dbeta = sum over rows of dy
- * An RMSNorm has neither mean nor mean(g): both are 0.
- */
-struct gradient_row {
-    const void *dy, *sum, *gamma, *dresidual;
-    void *dx;
-    float *dgamma, *dbeta; /* partial sums of this block of rows; dbeta may be NULL */
-    float mean, rstd;
-    bool centred; /* a LayerNorm */
-};
-
 struct moments {
-    float g, g_xhat; /* means over the row */
+    float g, g_xhat; /* means over the row; g: 0 of an RMSNorm */
 };
 
-INLINE struct moments row_moments(enum dtype T, const struct gradient_row *r, size_t n)
+/* dgamma and dbeta are partial sums of a block of rows; dbeta may be NULL. */
+INLINE struct moments row_moments(enum dtype T, const struct norm_backward *op, size_t row, float *dgamma, float *dbeta)
 {
+    size_t n = (size_t)op->cols, at = row * n;
+    float mean = op->mean ? op->mean[row] : 0, rstd = op->rstd[row];
     vec g_total = {0}, g_xhat_total = {0};
 
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
-        vec dy = typed_load_part(T, r->dy, i, count);
-        vec g = dy * typed_load_part(T, r->gamma, i, count);
-        vec xhat = (typed_load_part(T, r->sum, i, count) - r->mean) * r->rstd;
+        vec dy = typed_load_part(T, op->dy, at + i, count);
+        vec g = dy * typed_load_part(T, op->gamma, i, count);
+        vec xhat = (typed_load_part(T, op->sum, at + i, count) - mean) * rstd;
 
         g_total += g;
         g_xhat_total += g * xhat;
-        vec_store_part(r->dgamma + i, vec_load_part(r->dgamma + i, count) + dy * xhat, count);
-        if (r->dbeta)
-            vec_store_part(r->dbeta + i, vec_load_part(r->dbeta + i, count) + dy, count);
+        vec_store_part(dgamma + i, vec_load_part(dgamma + i, count) + dy * xhat, count);
+        if (dbeta)
+            vec_store_part(dbeta + i, vec_load_part(dbeta + i, count) + dy, count);
     }
-    return (struct moments){r->centred ? vec_sum(g_total) / (float)n : 0, vec_sum(g_xhat_total) / (float)n};
+    return (struct moments){op->mean ? vec_sum(g_total) / (float)n : 0, vec_sum(g_xhat_total) / (float)n};
 }
 
-INLINE void row_gradient(enum dtype T, const struct gradient_row *r, struct moments mean, size_t n)
+INLINE void row_gradient(enum dtype T, const struct norm_backward *op, size_t row, struct moments means)
 {
+    size_t n = (size_t)op->cols, at = row * n;
+    float mean = op->mean ? op->mean[row] : 0, rstd = op->rstd[row];
+
     for (size_t i = 0; i < n; i += LANES) {
         size_t count = vec_count(i, n);
-        vec g = typed_load_part(T, r->dy, i, count) * typed_load_part(T, r->gamma, i, count);
-        vec xhat = (typed_load_part(T, r->sum, i, count) - r->mean) * r->rstd;
-        vec dx = r->rstd * (g - mean.g - xhat * mean.g_xhat);
+        vec g = typed_load_part(T, op->dy, at + i, count) * typed_load_part(T, op->gamma, i, count);
+        vec xhat = (typed_load_part(T, op->sum, at + i, count) - mean) * rstd;
+        vec dx = rstd * (g - means.g - xhat * means.g_xhat);
 
-        if (r->dresidual)
-            dx += typed_load_part(T, r->dresidual, i, count);
-        typed_store_part(T, r->dx, i, dx, count);
+        if (op->dresidual)
+            dx += typed_load_part(T, op->dresidual, at + i, count);
+        typed_store_part(T, op->dx, at + i, dx, count);
     }
 }
 
 INLINE void block_backward(enum dtype T, const struct norm_backward *op, int first, int end, float *dgamma,
                            float *dbeta)
 {
-    size_t n = op->cols;
+    const struct norm_backward own = *op; /* which no store may change: its members stay in registers */
 
-    memset(dgamma, 0, n * sizeof *dgamma);
+    memset(dgamma, 0, (size_t)op->cols * sizeof *dgamma);
     if (dbeta)
-        memset(dbeta, 0, n * sizeof *dbeta);
-    for (int row = first; row < end; row++) {
-        struct gradient_row r = {
-            .dy = typed_at(T, op->dy, row * n),
-            .sum = typed_at(T, op->sum, row * n),
-            .gamma = op->gamma,
-            .dresidual = op->dresidual ? typed_at(T, op->dresidual, row * n) : NULL,
-            .dx = typed_at(T, op->dx, row * n),
-            .dgamma = dgamma,
-            .dbeta = dbeta,
-            .mean = op->mean ? op->mean[row] : 0,
-            .rstd = op->rstd[row],
-            .centred = op->mean,
-        };
-
-        row_gradient(T, &r, row_moments(T, &r, n), n);
-    }
+        memset(dbeta, 0, (size_t)op->cols * sizeof *dbeta);
+    for (int row = first; row < end; row++)
+        row_gradient(T, &own, (size_t)row, row_moments(T, &own, (size_t)row, dgamma, dbeta));
 }
 
 void ISA(norm_backward)(struct device *dev, const struct norm_backward *op)
