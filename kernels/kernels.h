@@ -217,9 +217,12 @@ struct residual {
 };
 
 /*
- * Backward: dx = gradient with respect to sum, plus `dresidual` where not NULL (the gradient of the residual stream,
- * which bypasses the norm; may be the same buffer as dx). mean is NULL for an RMSNorm. dgamma and dbeta [cols] are
- * overwritten; dbeta may be NULL. With rows = 0 they become 0.
+ * Backward, with xhat = (sum - mean) * rstd and g = dy * gamma:
+ *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + dresidual
+ *   dgamma = sum over rows of dy * xhat,  dbeta = sum over rows of dy
+ * dresidual, where not NULL, is the gradient of the residual stream, which bypasses the norm; it may be the same buffer
+ * as dx. mean is NULL for an RMSNorm, which has no mean(g) either. dgamma and dbeta [cols] are overwritten; dbeta may
+ * be NULL. With rows = 0 they become 0.
  */
 struct norm_backward {
     int rows, cols;
@@ -244,7 +247,8 @@ struct norm_backward {
  *
  * The forward pass keeps the norm's input in `before`, and its rstd. The backward pass works on the gradient: qkv is
  * dqkv, whose queries and keys become those of the product's output; dgamma_q and dgamma_k are overwritten with sums
- * over all rows and heads. V is neither read nor written.
+ * over all rows and heads. V is neither read nor written. With xhat = before * rstd, dy turned back, g = dy * gamma:
+ *   dx = rstd * (g - xhat * mean(g * xhat)),  dgamma = sum of dy * xhat
  */
 struct query_key {
     int rows, seq, heads, kv_heads, head_size;

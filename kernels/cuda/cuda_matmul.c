@@ -1,10 +1,10 @@
 /*
  * cuda_matmul.c - matmul through cuBLASLt.
  *
- * matmul_call.h defines the call of cuBLASLt for a matmul. cuda_matmul looks up the call's shape, or
- * asks cuBLASLt's heuristic for its best algorithm, and runs that. The heuristic's answer depends on the shape alone,
- * so all ranks and resumed runs get the same bits. If cuBLASLt has no algorithm with the fused epilogue, or refuses to
- * run it, cuda_matmul computes the plain product, and a kernel of our own applies the epilogue.
+ * matmul_call.h defines the call of cuBLASLt for a matmul. cuda_matmul looks up the call's shape, or asks cuBLASLt's
+ * heuristic for its best algorithm, and runs that. The heuristic's answer depends on the shape alone, so all ranks and
+ * resumed runs get the same bits. If cuBLASLt has no algorithm with the fused epilogue, or refuses to run it,
+ * cuda_matmul computes the plain product, and a kernel of our own applies the epilogue.
  *
  * Algorithms that add partial sums in the output's type, or in place, are never taken; those that split k add in fp32,
  * in a fixed order. fp32 products are not rounded to TF32, unless device_allow_tf32 allows it.
@@ -261,8 +261,7 @@ static struct matmul_choice *choice_for(struct device *dev, const struct matmul 
                : NULL;
 }
 
-/* cuBLASLt's algorithm for the shape. If it has none with the fused epilogue at these sizes, that of the plain
- * product. */
+/* For the shape; without one with the fused epilogue, that of the plain product. */
 static struct matmul_choice *find_algorithm(struct device *dev, const struct matmul *op)
 {
     struct matmul_choice *choice = choice_for(dev, op, true);

@@ -82,8 +82,6 @@ INLINE void backward_chunk(enum dtype T, void *dx, const void *dy, struct dropou
     }
 }
 
-#define CHUNK 4096 /* elements that a thread takes at once */
-
 void ISA(dropout_backward)(struct device *dev, enum dtype dtype, void *dx, const void *dy, size_t count,
                            const struct dropout *op)
 {

@@ -1,7 +1,5 @@
 #include "kernels/cpu/vector/vector.h"
 
-#define CHUNK 4096 /* elements that a thread takes at once */
-
 struct adamw_range {
     float *param, *exp_avg, *exp_avg_sq;
     const float *grad;

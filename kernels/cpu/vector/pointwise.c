@@ -1,8 +1,6 @@
 #include "kernels/cpu/vector/vector.h"
 
-/* Operations on flat arrays. Threads take pieces of CHUNK elements, small enough to be spread evenly. */
-#define CHUNK 4096
-
+/* Operations on flat arrays. */
 #define EACH_CHUNK(first, count)                                                                                       \
     _Pragma("omp parallel for num_threads(dev->threads) schedule(static)") for (size_t first = 0; first < (count);     \
                                                                                 first += CHUNK)

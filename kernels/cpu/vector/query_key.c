@@ -74,10 +74,6 @@ INLINE void head_forward(enum dtype T, const struct head_row *h, float eps)
     }
 }
 
-/*
- * With xhat = before * rstd, dy the gradient after the norm (rotated back) and g = dy * gamma:
- *   dx = rstd * (g - xhat * mean(g * xhat)),  dgamma = sum over rows and heads of dy * xhat
- */
 struct gradient {
     struct vec_pair xhat, g;
 };

@@ -36,6 +36,8 @@
         }                                                                                                              \
     } while (0)
 
+#define CHUNK 4096 /* elements of a flat array that a thread takes at once: small enough to be spread evenly */
+
 typedef uint16_t halves __attribute__((vector_size(LANES * 2)));
 typedef uint16_t halves_unaligned __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
 

@@ -142,10 +142,7 @@ void cuda_cross_entropy_stats(struct device *dev, const struct cross_entropy *op
                     LAUNCH(dev, (cross_entropy_stats<T, WHOLE>), static_cast<unsigned>(op->rows), THREADS, 0, *op));
 }
 
-/*
- * loss = log(sum) + max - target;  logits <- (exp(x - max) / sum - onehot) * scale, over the logits. The target's
- * gradient is close to 0 where the model is sure: the difference is made before it is rounded.
- */
+/* The target's gradient is close to 0 where the model is sure: the difference is made before it is rounded. */
 template <class T, bool WHOLE>
 static inline __device__ void row_finish(const struct cross_entropy &op, const struct row<T> &row, size_t number,
                                          struct stats s, float target)

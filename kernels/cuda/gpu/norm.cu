@@ -2,8 +2,6 @@
 #include "kernels/cuda/gpu/rows.h"
 
 /*
- * sum = x + dropout(branch + bias), rounded to T;  y = (sum - mean) * rstd * gamma + beta
- *
  * LAYER, of a kernel: it has a mean and beta, as a LayerNorm has. Else either may be missing, as of an RMSNorm; asked at
  * run time, this would cost the LayerNorm's kernels registers.
  *
@@ -148,7 +146,7 @@ void cuda_norm_forward(struct device *dev, const struct norm *op)
                                                     *op, mask_of(&op->dropout), shape.warps)))));
 }
 
-/* sum = x + dropout(branch + bias); sum may be x or branch, so a pack is read before it is written. */
+/* sum may be x or branch, so a pack is read before it is written. */
 template <class T>
 static __global__ void __launch_bounds__(ROW_WARPS *WARP) residual(struct residual op, struct mask mask)
 {
@@ -180,10 +178,6 @@ void cuda_residual(struct device *dev, const struct residual *op)
 }
 
 /*
- * With xhat = (s - mean) * rstd and g = dy * gamma, of each row:
- *   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) (+ dresidual), of an RMSNorm without mean(g)
- *   dgamma = sum over rows of dy * xhat,  dbeta = sum over rows of dy
- *
  * A block takes every gridDim.x-th row. A thread has one pack of its columns, so that it needs few registers: more only
  * if a row is wider than NORM_WARPS warps, and then each row is read twice. A second kernel adds the blocks' parts of
  * dgamma and dbeta in order.

@@ -3,8 +3,7 @@
 /*
  * kernels.h's AdamW, a pack a thread: four arrays are read once and three, or four, written once. All tensors of a unit
  * are in one launch: most are too small to keep a GPU busy.
- *   g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
- *   p -= lr * ( m/bias1 / (sqrt(v/bias2) + eps) + weight_decay * p )
+ *
  * Every operation is rounded by itself, none fused: so the bits are the CPU's (kernels/cpu/vector/optimizer.c), and an
  * offloaded step gives the same bits as one that is not offloaded.
  */

@@ -1,12 +1,7 @@
 #include "kernels/cuda/gpu/dropout_mask.h"
 
-/*
- * gelu(x) = 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative, in fp32 on a GPU.
- *
- * With e = exp(-2u) and s = 1 / (1 + e): gelu(x) = x s, and 1 - s = e s without cancellation, so
- *   gelu'(x) = s + x s (1 - s) 2u',  2u' = sqrt(8/pi) (1 + 3 * 0.044715 x^2)
- * Beyond |x| = 30 s is 0 or 1 and the slope too. e stays finite, so that no infinity meets a zero; a NaN stays one.
- */
+/* gelu and its derivative by the formulas of kernels/cpu/vector/vec.h. Beyond |x| = 30 s is 0 or 1 and the slope too. e
+ * stays finite, so that no infinity meets a zero; a NaN stays one. */
 static inline __device__ float gelu_clamp(float x)
 {
     return x > 30.0f ? 30.0f : x < -30.0f ? -30.0f : x;

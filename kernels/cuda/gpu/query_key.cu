@@ -153,9 +153,6 @@ static inline __device__ void add_groups(float *partial, const struct part &sum,
 }
 
 /*
- * With xhat = before * rstd and g = dy * gamma, dy turned back, of each head:
- *   dx = rstd * (g - xhat * mean(g * xhat)),  dgamma = sum over rows and heads of dy * xhat
- *
  * A block takes every so-manyth heads: first those of queries, then those of keys. partial[block][2][head_size] is its
  * share of dgamma_q and dgamma_k, which a second kernel adds in order.
  */
