@@ -164,7 +164,6 @@ static int store_setting(struct job_reader *r, int index, struct job_origin at, 
     return fail_type(r, key, at, job_setting_kind(setting));
 }
 
-/* True if the value is the string itself, without quotes. */
 static bool is_bare_string(const struct job_key *key, const char *value)
 {
     if (key->type == JOB_KEY_DATA && value[0] == '(') /* a list */
@@ -370,11 +369,10 @@ static int read_job(struct job_reader *reader, const char *text, char *const *se
     for (int i = 0; i < nset; i++)
         if (store_override(reader, (struct job_origin){.override = set[i]}, set[i]) < 0)
             goto fail;
-    if (job_check(reader) < 0)
-        goto fail;
     for (int k = 0; k < job_key_count; k++)
         job->given[k] = reader->origin[k].line > 0 || reader->origin[k].override;
-    return 0;
+    if (job_check(reader) == 0)
+        return 0;
 
 fail:
     job_destroy(job);

@@ -8,24 +8,17 @@ static struct job_origin origin_of(const struct job_reader *r, const char *path)
     return r->origin[job_key_find(path)];
 }
 
-static bool is_given(struct job_origin at)
-{
-    return at.line > 0 || at.override;
-}
-
 /* Where the first of two conflicting keys was given, else where the other was. */
 static struct job_origin either_origin(const struct job_reader *r, const char *path, const char *other)
 {
-    struct job_origin at = origin_of(r, path);
-
-    return is_given(at) ? at : origin_of(r, other);
+    return origin_of(r, job_gives(r->job, path) ? path : other);
 }
 
 /* Fields of the model that no key gives are the preset's, or where model.kind is another than the preset's, that kind's. */
 static int fill_model(const struct job_reader *r)
 {
     struct model_shape shape = {0}, *model = &r->job->model;
-    bool kind_given = is_given(origin_of(r, "model.kind"));
+    bool kind_given = job_gives(r->job, "model.kind");
     int kind = 0, given = r->job->kind;
     struct error err;
 
@@ -40,7 +33,7 @@ static int fill_model(const struct job_reader *r)
 
         if (at >= sizeof shape) /* not of the model, which is the first in struct job */
             continue;
-        if (is_given(r->origin[k]))
+        if (r->job->given[k])
             memcpy((char *)&shape + at, (char *)model + at, key->size);
         else if (at < offsetof(struct model_shape, kv_heads) && !r->job->preset[0])
             return job_reader_fail(r, r->origin[k], "%s is missing; give it, or a model.preset such as \"gpt-125m\"",
@@ -159,7 +152,7 @@ static int check_parallel(const struct job_reader *r)
 {
     int pp = r->job->parallel.pp, chunks = r->job->parallel.chunks;
 
-    if (chunks > 1 && pp == 1 && (r->job->parallel.mesh != MESH_AUTO || is_given(origin_of(r, "parallel.pp"))))
+    if (chunks > 1 && pp == 1 && (r->job->parallel.mesh != MESH_AUTO || job_gives(r->job, "parallel.pp")))
         return job_reader_fail(r, either_origin(r, "parallel.chunks", "parallel.pp"),
                                "parallel.chunks = %d, but parallel.pp = 1; give pp of at least 2, or chunks = 1",
                                chunks);
