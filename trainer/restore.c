@@ -1,8 +1,6 @@
 /* restore.c - loads an engine's state from a checkpoint of any mesh. */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -30,7 +30,6 @@
 #include "common/text.h"
 #include "trainer/programs.h"
 #include "trainer/run.h"
-#include "trainer/watch/flight_record.h"
 #include "trainer/watch/recorder.h"
 
 #define START_SECONDS  10.0 /* between starts of a keeper that ends */

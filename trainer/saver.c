@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
 #include "trainer/watch/recorder.h"
 
 enum { JOIN_SECONDS = 10 }; /* for muster-ckptd to end */

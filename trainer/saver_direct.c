@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-
 enum { COMMIT_SECONDS = 60 }; /* how long a network filesystem may take to show other nodes' files */
 
 /* All shards are written; a network filesystem may show them here a little later. */

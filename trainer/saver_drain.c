@@ -6,14 +6,12 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/crc32c.h"
 #include "trainer/programs.h"
 

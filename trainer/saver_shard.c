@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/thread.h"
 
 /* A name for this save that no other attempt at the same step has, the same on every rank. */

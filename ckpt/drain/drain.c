@@ -2,19 +2,15 @@
  * drain.c - ckpt_drain: the loop of the one process that drains a stage. Each pass looks at every save
  * (drain_save.c), and then leaves or waits.
  */
-#include "config.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "ckpt/drain/drain_internal.h"
-#include "common/clock.h"
 
 #define PASS_SECONDS 0.02
 #define BEAT_SECONDS 0.2

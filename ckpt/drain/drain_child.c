@@ -4,9 +4,6 @@
  * A file system may not answer for hours, and a process that waits for it in the kernel cannot be killed. Only the
  * child waits; the drainer continues.
  */
-#include "config.h"
-
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -2,16 +2,12 @@
  * drain_commit.c - an attempt in the checkpoint directory: commits it when its shards are copied; or abandons it, for
  * all nodes, if it can never be committed.
  */
-#include "config.h"
-
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "ckpt/drain/drain_internal.h"
 #include "ckpt/write/attempt.h"
-#include "common/clock.h"
 
 #define MOST_DELAY 1.0 /* seconds between commits */
 

@@ -4,8 +4,6 @@
  * tries to commit, and reports what becomes of the save (drain_work). It is tried again while its target fails, or
  * it ends: committed, superseded or failed.
  */
-#include "config.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -14,7 +12,6 @@
 #include <unistd.h>
 
 #include "ckpt/drain/drain_internal.h"
-#include "common/clock.h"
 
 #define FIRST_DELAY 0.05
 #define FIRST_PAUSE 0.25

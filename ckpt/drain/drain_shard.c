@@ -1,6 +1,4 @@
 /* drain_shard.c - staged shards to the checkpoint directory: its directories, and each shard's data and part. */
-#include "config.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +13,6 @@
 #include "ckpt/file/workers.h"
 #include "ckpt/format/block_writer.h"
 #include "ckpt/write/attempt.h"
-#include "common/clock.h"
 
 #define UNMAP_AFTER 4 /* blocks: the writer is done with one by then */
 #define TRIES       3 /* if another drainer removes our temporary file */

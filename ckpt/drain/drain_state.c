@@ -1,6 +1,4 @@
 /* drain_state.c - what a drainer may do at present, its log, and status.json. */
-#include "config.h"
-
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,4 @@
 /* drain_target.c - the checkpoint directory as the child finds it: there, owned, the attempt abandoned or missing. */
-#include "config.h"
-
 #include <sys/stat.h>
 
 #include "ckpt/drain/drain_internal.h"

@@ -1,6 +1,4 @@
 /* reclaim.c - removes saves that could not be drained for long. */
-#include "config.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -11,7 +11,6 @@
 #ifndef MUSTER_CKPT_FORMAT_BLOCK_WRITER_H
 #define MUSTER_CKPT_FORMAT_BLOCK_WRITER_H
 
-#include "ckpt/file/file.h"
 #include "ckpt/format/manifest.h"
 
 struct block_writer;

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/format/json_fields.h"
-#include "ckpt/format/manifest.h"
 #include "ckpt/format/pieces.h"
 #include "common/crc32c.h"
 

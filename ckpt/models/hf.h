@@ -17,9 +17,7 @@
 #ifndef MUSTER_CKPT_MODELS_HF_H
 #define MUSTER_CKPT_MODELS_HF_H
 
-#include "ckpt/ckpt.h"
 #include "ckpt/models/rewrite.h"
-#include "common/job.h"
 
 #define HF_DTYPES 3
 

@@ -7,12 +7,8 @@
 
 #include "ckpt/format/block_writer.h"
 #include "ckpt/file/workers.h"
-#include "ckpt/format/json_fields.h"
-#include "ckpt/format/pieces.h"
 #include "ckpt/models/hf_internal.h"
 #include "ckpt/read/checkpoint.h"
-#include "common/dtype.h"
-#include "common/safetensors.h"
 
 #define WINDOW ((uint64_t)8 << 20) /* elements read at a time */
 

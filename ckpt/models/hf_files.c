@@ -1,6 +1,5 @@
 /* hf_files.c - reads Hugging Face's .safetensors files and JSON; see hf_internal.h. */
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,6 @@
 #include <unistd.h>
 
 #include "ckpt/models/hf_internal.h"
-#include "common/dtype.h"
 #include "common/foreign/foreign_json.h"
 
 const struct hf_dtype hf_dtypes[HF_DTYPES] = {

@@ -12,7 +12,6 @@
 
 #include "ckpt/format/pieces.h"
 #include "ckpt/models/hf_internal.h"
-#include "ckpt/models/rewrite.h"
 
 enum { SOME = 8192 }; /* elements of a twin compared, or of a column read, at a time */
 

@@ -5,7 +5,6 @@
 
 #include "ckpt/format/json_fields.h"
 #include "ckpt/models/hf_internal.h"
-#include "common/text.h"
 #include "tokenizer/file_tokens.h"
 
 /* ---- the vocabulary ---------------------------------------------------------------------------------------------- */

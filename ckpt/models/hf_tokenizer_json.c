@@ -1,6 +1,5 @@
 /* hf_tokenizer_json.c - a tokenizer.json for a vocabulary that has none. See hf_internal.h. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "ckpt/models/hf_internal.h"
 #include "common/text.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "ckpt/file/workers.h"
-#include "ckpt/format/pieces.h"
 #include "ckpt/models/units.h"
 #include "ckpt/read/checkpoint.h"
 #include "ckpt/write/attempt.h"

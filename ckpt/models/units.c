@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/format/pieces.h"
 #include "ckpt/read/checkpoint.h"
-#include "common/mesh.h"
 #include "plan/schedule.h"
 
 int units_head(const struct units *units)

@@ -4,7 +4,6 @@
 
 #include <stdatomic.h>
 
-#include "ckpt/file/file.h"
 #include "ckpt/format/pieces.h"
 
 struct ckpt {

@@ -10,9 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/format/pieces.h"
 #include "ckpt/read/checkpoint.h"
-#include "common/dtype.h"
 
 #define WINDOW ((uint64_t)16 << 20) /* elements: 64 MiB a checkpoint */
 

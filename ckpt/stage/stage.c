@@ -1,6 +1,4 @@
 /* stage.c - opens and closes a stage, gives saves up, and finds in status.json where each save is. */
-#include "config.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -12,7 +10,6 @@
 
 #include "ckpt/stage/stage_dir.h"
 #include "ckpt/write/attempt.h"
-#include "common/clock.h"
 #include "common/text.h"
 
 static int enter_stage(struct ckpt_stage *stage, const char *path, struct error *err)

@@ -5,15 +5,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ckpt/format/json_fields.h"
-#include "ckpt/stage/stage.h"
 #include "ckpt/write/attempt.h"
 
 int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, const char *run, struct error *err)

@@ -2,11 +2,9 @@
 #ifndef MUSTER_CKPT_STAGE_STAGE_DIR_H
 #define MUSTER_CKPT_STAGE_STAGE_DIR_H
 
-#include <jansson.h>
 #include <sys/types.h>
 #include <time.h>
 
-#include "ckpt/file/file.h"
 #include "ckpt/format/manifest.h"
 #include "ckpt/stage/stage.h"
 

@@ -1,13 +1,9 @@
 /* stage_shard.c - one rank's shard into this node's memory, and copies of partners' shards. */
-#include "config.h"
-
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

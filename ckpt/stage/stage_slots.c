@@ -2,8 +2,6 @@
  * stage_slots.c - the memory of staged shards, in *slots*: files that are reserved whole, mapped once, and used again. A
  * slot is in use while a save has another name of it (a hard link).
  */
-#include "config.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,6 +1,4 @@
 /* muster-ckptd.c - the program muster-ckptd: drains one node's stage. See muster-ckptd(8). */
-#include "config.h"
-
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "ckpt/models/hf.h"
-#include "ckpt/models/rewrite.h"
 #include "ckpt/tools/tool.h"
 #include "common/clock.h"
 #include "common/option.h"

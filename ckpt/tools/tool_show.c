@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "ckpt/format/manifest.h"
 #include "ckpt/format/pieces.h"
 #include "ckpt/models/hf.h"
 #include "ckpt/tools/tool.h"

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "ckpt/drain/drain.h"
-#include "ckpt/format/json_fields.h"
 #include "ckpt/stage/stage_dir.h"
 #include "ckpt/tools/tool.h"
 #include "common/clock.h"

@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "ckpt/write/attempt.h"
 
 #include <errno.h>
@@ -8,8 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "ckpt/format/manifest.h"
 
 int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err)
 {

@@ -12,7 +12,6 @@
 #ifndef MUSTER_CKPT_WRITE_ATTEMPT_H
 #define MUSTER_CKPT_WRITE_ATTEMPT_H
 
-#include "ckpt/file/file.h"
 #include "ckpt/format/manifest.h"
 
 struct attempt {

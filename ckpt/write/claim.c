@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ckpt/format/json_fields.h"
 #include "ckpt/write/attempt.h"
 #include "common/text.h"
 

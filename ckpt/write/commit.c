@@ -2,8 +2,6 @@
  * commit.c - a save in the checkpoint directory: ckpt_write_shard writes one rank's shard and part; ckpt_commit and
  * ckpt_recover decide by the files alone, without a leader.
  */
-#include "config.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,4 @@
 /* directory.c - a directory of checkpoints: lists, probes, prunes and removes, but never the last whole checkpoint. */
-#include "config.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
