@@ -363,9 +363,9 @@ int ckpt_probe(const char *dir, struct error *err);
 
 /*
  * Rename a broken committed checkpoint to "step-N.broken", or "step-N.broken-2" and so on, so that step N can be saved
- * anew and the broken one still be inspected. `path` (may be NULL) gets its new path. No function reads it again.
+ * anew and the broken one still be inspected. No function reads it again.
  */
-int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, struct error *err);
+int ckpt_set_aside(const char *dir, uint64_t step, struct error *err);
 
 /* "<dir>/step-00000100" into path. */
 void ckpt_step_path(char *path, size_t size, const char *dir, uint64_t step);

@@ -337,7 +337,7 @@ static int set_aside(struct engine *e, const char *dir, const uint64_t *steps, s
     int result = 0;
 
     for (size_t i = 0; i < count && result == 0 && comm_rank(e->world) == 0 && e->zero; i++)
-        result = ckpt_set_aside(dir, steps[i], NULL, 0, err);
+        result = ckpt_set_aside(dir, steps[i], err);
     return comm_agree(e->world, result, err);
 }
 

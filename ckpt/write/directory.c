@@ -99,7 +99,7 @@ int ckpt_probe(const char *dir, struct error *err)
 }
 
 /* Renaming onto a directory that is not empty fails, so nothing that was set aside before is lost. */
-int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, struct error *err)
+int ckpt_set_aside(const char *dir, uint64_t step, struct error *err)
 {
     char name[FILE_NAME_SIZE], aside[FILE_NAME_SIZE + 32];
     struct directory directory;
@@ -116,8 +116,6 @@ int ckpt_set_aside(const char *dir, uint64_t step, char *path, size_t size, stru
     }
     if (result < 0)
         error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", dir, name, aside);
-    else if (path)
-        snprintf(path, size, "%s/%s", dir, aside);
     directory_close(&directory);
     return result;
 }
