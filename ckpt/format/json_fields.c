@@ -161,6 +161,18 @@ int json_write_file(const struct directory *directory, const char *name, json_t 
     return result;
 }
 
+json_t *json_read_file(const struct directory *directory, const char *name, size_t most, struct error *err)
+{
+    size_t bytes;
+    char *text = file_read(directory, name, most, &bytes, err);
+    json_t *json = text ? json_loadb(text, bytes, 0, NULL) : NULL;
+
+    if (text && !json)
+        error_set(err, CODE_DATA, "%s/%s: not JSON", directory->path, name);
+    free(text);
+    return json;
+}
+
 int format_check(json_t *object, const struct file_format *format, struct error *err)
 {
     const char *name = json_string_value(json_object_get(object, "format"));

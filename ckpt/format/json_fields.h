@@ -56,6 +56,9 @@ int json_read_fields(json_t *object, const struct json_field *fields, void *to, 
 /* Write a file of JSON with jansson's flags; takes the value. NULL, of a failure before, is an error too. */
 int json_write_file(const struct directory *directory, const char *name, json_t *json, size_t flags, struct error *err);
 
+/* A file of at most `most` bytes that is JSON, or NULL. */
+json_t *json_read_file(const struct directory *directory, const char *name, size_t most, struct error *err);
+
 /* A kind of file, and the number of its format that this release writes. It reads all numbers from 1 to that. */
 struct file_format {
     const char *name;

@@ -88,7 +88,6 @@ struct ckpt_stage *ckpt_stage_open(const struct ckpt_stage_config *config, struc
     stage->config = *config;
     stage->config.max_staged = config->max_staged > 0 ? config->max_staged : 2;
     stage->config.threads = config->threads > 0 ? config->threads : 2;
-    stage->config.local = config->local > 0 ? config->local : 1;
     stage->directory.fd = stage->users = -1;
     for (int i = 0; i < STAGE_SLOTS_MAPPED; i++)
         stage->slots[i].fd = -1;
@@ -120,17 +119,15 @@ void ckpt_stage_destroy(struct ckpt_stage *stage)
 
 int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt, const char *why, struct error *err)
 {
-    struct attempt *attempts;
+    struct listing saves = listing_open(&stage->directory);
+    struct attempt save;
     struct directory staged;
-    size_t count;
     int result = 0;
 
-    if (attempt_list(&stage->directory, &attempts, &count, err) < 0)
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        if (attempts[i].step != step || (attempt && strcmp(attempts[i].attempt, attempt) != 0))
+    while (attempt_next(&saves, &save)) {
+        if (save.step != step || (attempt && strcmp(save.attempt, attempt) != 0))
             continue;
-        if (directory_open(&staged, &stage->directory, attempts[i].name, err) < 0) {
+        if (directory_open(&staged, &stage->directory, save.name, err) < 0) {
             result = errno == ENOENT ? result : -1;
             continue;
         }
@@ -138,21 +135,18 @@ int ckpt_stage_drop(struct ckpt_stage *stage, uint64_t step, const char *attempt
             result = -1;
         directory_close(&staged);
     }
-    free(attempts);
-    return result;
+    return listing_close(&saves, err) < 0 ? -1 : result;
 }
 
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step)
 {
-    struct attempt *attempts;
-    size_t count;
+    struct listing saves = listing_open(&stage->directory);
+    struct attempt save;
     bool found = false;
 
-    if (attempt_list(&stage->directory, &attempts, &count, NULL) < 0)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        found |= attempts[i].step == step;
-    free(attempts);
+    while (!found && attempt_next(&saves, &save))
+        found = save.step == step;
+    listing_close(&saves, NULL);
     return found;
 }
 
@@ -279,11 +273,5 @@ void ckpt_stage_kill_drainer(const char *dir, int pid)
 
 bool ckpt_stage_is_empty(struct ckpt_stage *stage)
 {
-    struct attempt *attempts;
-    size_t count;
-
-    if (attempt_list(&stage->directory, &attempts, &count, NULL) < 0)
-        return false;
-    free(attempts);
-    return count == 0;
+    return !stage_has_saves(&stage->directory);
 }

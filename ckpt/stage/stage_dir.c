@@ -81,16 +81,13 @@ int stage_mark_format(const struct directory *stage, struct error *err)
     return file_write_failed(stage, STAGE_FORMAT, 0, err);
 }
 
-/* Whether there is no save: who was making the stage, or removing it, has died. */
-static bool is_shell(const struct directory *stage)
+bool stage_has_saves(const struct directory *stage)
 {
-    struct attempt *attempts;
-    size_t count;
+    struct listing saves = listing_open(stage);
+    struct attempt save;
+    bool found = attempt_next(&saves, &save);
 
-    if (attempt_list(stage, &attempts, &count, NULL) < 0)
-        return false;
-    free(attempts);
-    return count == 0;
+    return listing_close(&saves, NULL) < 0 || found;
 }
 
 int stage_check_format(const struct directory *stage, struct error *err)
@@ -100,7 +97,7 @@ int stage_check_format(const struct directory *stage, struct error *err)
 
     if (stage_read_mark(stage, STAGE_FORMAT, text, sizeof text))
         sscanf(text, "%d %32s", &format, release);
-    else if (is_shell(stage))
+    else if (!stage_has_saves(stage)) /* who was making the stage, or removing it, has died */
         return 0;
     if (format == FORMAT)
         return 0;
@@ -109,6 +106,8 @@ int stage_check_format(const struct directory *stage, struct error *err)
                      ", which knows format %d)",
                      stage->path, format, release, FORMAT);
 }
+
+#define MAX_TARGET ((size_t)64 << 10)
 
 static const struct json_field target_fields[] = {
     {"dir", FIELD_TEXT, JSON_PLACE(struct staged_save, dir), false},
@@ -153,25 +152,14 @@ static mode_t read_umask(const struct directory *staged)
     return masked | ((masked & 0044) >> 2);
 }
 
-static int target_read(struct staged_save *save, const struct directory *staged, struct error *err)
+static void target_read(struct staged_save *save, const struct directory *staged, struct error *err)
 {
-    json_error_t where;
-    json_t *json;
-    size_t bytes;
-    char *text;
-    int result;
+    json_t *json = json_read_file(staged, STAGE_TARGET, MAX_TARGET, err);
 
-    text = file_read(staged, STAGE_TARGET, STAGE_MAX_TARGET, &bytes, err);
-    if (!text)
-        return -1;
-    json = json_loadb(text, bytes, 0, &where);
-    result = json ? target_parse(save, json, err) : error_set(err, CODE_DATA, "not JSON");
-    if (result < 0)
+    if (json && target_parse(save, json, err) < 0)
         error_prefix(err, "%s/" STAGE_TARGET, staged->path);
     save->umask = read_umask(staged);
     json_decref(json);
-    free(text);
-    return result;
 }
 
 int staged_make(struct directory *staged, const struct directory *stage, const struct staged_save *save,
@@ -209,37 +197,33 @@ static int compare_age(const void *left, const void *right)
     return (a->save.step > b->save.step) - (a->save.step < b->save.step);
 }
 
-/* False for an entry that is no save. */
-static bool read_staged(struct staged *staged, const struct directory *stage, const char *name)
+static struct staged read_staged(const struct directory *stage, const struct attempt *attempt)
 {
-    char attempt[CKPT_ATTEMPT_SIZE];
+    struct staged staged = {0};
     struct directory directory;
-    uint64_t step;
 
-    memset(staged, 0, sizeof *staged);
-    if (!name_parse_attempt(name, ATTEMPT_PARTIAL, &step, attempt))
-        return false;
-    snprintf(staged->name, sizeof staged->name, "%s", name);
-    if (directory_open(&directory, stage, name, &staged->unread) == 0) {
-        target_read(&staged->save, &directory, &staged->unread);
+    memcpy(staged.name, attempt->name, sizeof staged.name);
+    if (directory_open(&directory, stage, attempt->name, &staged.unread) == 0) {
+        target_read(&staged.save, &directory, &staged.unread);
         directory_close(&directory);
     }
-    staged->save.step = step;
-    memcpy(staged->save.attempt, attempt, sizeof attempt);
-    return true;
+    staged.save.step = attempt->step;
+    memcpy(staged.save.attempt, attempt->attempt, sizeof staged.save.attempt);
+    return staged;
 }
 
 int staged_list(const struct directory *stage, struct staged **saves, size_t *count, struct error *err)
 {
     struct listing listing = listing_open(stage);
+    struct attempt attempt;
     struct staged staged;
-    const char *name;
 
     *saves = NULL;
     *count = 0;
-    while (*count < STAGED_MOST && (name = listing_next(&listing)))
-        if (read_staged(&staged, stage, name))
-            listing_keep(&listing, (void **)saves, count, &staged, sizeof staged);
+    while (*count < STAGED_MOST && attempt_next(&listing, &attempt)) {
+        staged = read_staged(stage, &attempt);
+        listing_keep(&listing, (void **)saves, count, &staged, sizeof staged);
+    }
     if (*count)
         qsort(*saves, *count, sizeof staged, compare_age);
     return listing_close(&listing, err) < 0 ? -1 : *count == STAGED_MOST;
@@ -422,35 +406,28 @@ static int decode_status(struct status *status, json_t *json, struct error *err)
 
 int status_read(struct status *status, const struct directory *stage, struct error *err)
 {
-    json_error_t where;
     json_t *json;
-    size_t bytes;
-    char *text;
     int result;
 
     memset(status, 0, sizeof *status);
     if (!file_exists(stage, STATUS_NAME))
         return 0;
-    text = file_read(stage, STATUS_NAME, MAX_STATUS, &bytes, err);
-    if (!text)
-        return -1;
-    json = json_loadb(text, bytes, 0, &where);
-    result = json ? decode_status(status, json, err) : error_set(err, CODE_DATA, "not JSON");
-    if (result < 0) {
+    json = json_read_file(stage, STATUS_NAME, MAX_STATUS, err);
+    result = json ? decode_status(status, json, err) : -1;
+    if (json && result < 0) {
         memset(status, 0, sizeof *status);
         error_prefix(err, "%s/" STATUS_NAME, stage->path);
     }
     json_decref(json);
-    free(text);
     return result;
 }
 
-struct ckpt_save_status *status_find(struct status *status, uint64_t step, const char *attempt)
+static bool has_save(const struct status *status, const struct staged_save *save)
 {
     for (size_t i = 0; i < status->count; i++)
-        if (status->saves[i].step == step && strcmp(status->saves[i].attempt, attempt) == 0)
-            return &status->saves[i];
-    return NULL;
+        if (status->saves[i].step == save->step && strcmp(status->saves[i].attempt, save->attempt) == 0)
+            return true;
+    return false;
 }
 
 void status_begin(struct ckpt_save_status *status, const struct staged_save *save)
@@ -486,7 +463,7 @@ int status_gather(struct status *status, const struct directory *stage, struct e
     if (status_read(status, stage, err) < 0 || staged_list(stage, &saves, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count && status->count < STATUS_MOST; i++)
-        if (!status_find(status, saves[i].save.step, saves[i].save.attempt))
+        if (!has_save(status, &saves[i].save))
             add_staged(status, stage, &saves[i]);
     free(saves);
     return 0;

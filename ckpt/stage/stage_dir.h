@@ -19,8 +19,6 @@
 
 #define DROPPED_SILENTLY "-" /* a reason in STAGE_DROPPED: the run reports it */
 
-#define STAGE_MAX_TARGET ((size_t)64 << 10)
-
 /* The contents of target.json: a staged save, and the checkpoint directory that it goes to. */
 struct staged_save {
     char dir[4096]; /* the checkpoint directory, absolute */
@@ -40,6 +38,9 @@ int stage_directory_open(struct directory *stage, const char *path, struct error
  * nothing in it may be changed. */
 int stage_mark_format(const struct directory *stage, struct error *err);
 int stage_check_format(const struct directory *stage, struct error *err);
+
+/* True also if that is unknown. */
+bool stage_has_saves(const struct directory *stage);
 
 /* Check before anything in it is removed: CODE_USAGE unless it has a stage's name (ckpt_stage_path) or STAGE_USERS, or
  * stage_is_removed. */
@@ -132,9 +133,6 @@ json_t *status_json(const struct status *status);
 /* A missing file is an empty status: 0. After a failure the status is empty, too. */
 int status_read(struct status *status, const struct directory *stage, struct error *err);
 int status_write(const struct status *status, const struct directory *stage, struct error *err);
-
-/* The save's entry, or NULL. */
-struct ckpt_save_status *status_find(struct status *status, uint64_t step, const char *attempt);
 
 /* A save that begins. */
 void status_begin(struct ckpt_save_status *status, const struct staged_save *save);

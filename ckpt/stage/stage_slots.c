@@ -100,18 +100,16 @@ struct shard_slots {
 static int count_staged(const struct ckpt_stage *stage, const char *shard)
 {
     char own[3 * FILE_NAME_SIZE], copy[3 * FILE_NAME_SIZE];
-    struct attempt *saves;
-    size_t count;
+    struct listing saves = listing_open(&stage->directory);
+    struct attempt save;
     int in_use = 0;
 
-    if (attempt_list(&stage->directory, &saves, &count, NULL) < 0)
-        return 0;
-    for (size_t i = 0; i < count; i++) {
-        snprintf(own, sizeof own, "%s/%s", saves[i].name, shard);
-        snprintf(copy, sizeof copy, "%s/" STAGE_PARTNER "/%s", saves[i].name, shard);
+    while (attempt_next(&saves, &save)) {
+        snprintf(own, sizeof own, "%s/%s", save.name, shard);
+        snprintf(copy, sizeof copy, "%s/" STAGE_PARTNER "/%s", save.name, shard);
         in_use += file_exists(&stage->directory, own) || file_exists(&stage->directory, copy);
     }
-    free(saves);
+    listing_close(&saves, NULL);
     return in_use;
 }
 

@@ -7,21 +7,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+bool attempt_next(struct listing *listing, struct attempt *attempt)
+{
+    const char *name;
+
+    while ((name = listing_next(listing))) {
+        attempt->abandoned = name_parse_attempt(name, ATTEMPT_ABANDONED, &attempt->step, attempt->attempt);
+        snprintf(attempt->name, sizeof attempt->name, "%s", name);
+        if (attempt->abandoned || name_parse_attempt(name, ATTEMPT_PARTIAL, &attempt->step, attempt->attempt))
+            return true;
+    }
+    return false;
+}
+
 int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err)
 {
     struct listing listing = listing_open(parent);
-    const char *name;
+    struct attempt attempt;
 
     *attempts = NULL;
     *count = 0;
-    while ((name = listing_next(&listing))) {
-        struct attempt attempt = {0};
-
-        attempt.abandoned = name_parse_attempt(name, ATTEMPT_ABANDONED, &attempt.step, attempt.attempt);
-        snprintf(attempt.name, sizeof attempt.name, "%s", name);
-        if (attempt.abandoned || name_parse_attempt(name, ATTEMPT_PARTIAL, &attempt.step, attempt.attempt))
-            listing_keep(&listing, (void **)attempts, count, &attempt, sizeof attempt);
-    }
+    while (attempt_next(&listing, &attempt))
+        listing_keep(&listing, (void **)attempts, count, &attempt, sizeof attempt);
     return listing_close(&listing, err);
 }
 

@@ -21,7 +21,10 @@ struct attempt {
     bool abandoned; /* only the marker is left */
 };
 
-/* All attempts in a directory of checkpoints, markers included, in no order, malloc'ed. */
+/* The next attempt or marker in a listing of a directory of checkpoints, or of a stage; false at the end. */
+bool attempt_next(struct listing *listing, struct attempt *attempt);
+
+/* All of them, in no order, malloc'ed. */
 int attempt_list(const struct directory *parent, struct attempt **attempts, size_t *count, struct error *err);
 
 /* Whether step-N exists and has a manifest, of whatever attempt or run: ckpt_check_owner finds whose it is. */

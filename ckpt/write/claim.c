@@ -97,20 +97,15 @@ static int write_claim(const struct directory *directory, const char *name, cons
 }
 
 /* As written by this release; else -1 with CODE_CONFIG for an unknown format, and CODE_DATA for damage. */
-static int decode_claim(struct ckpt_claim *claim, const char *text, size_t bytes, struct error *err)
+static int decode_claim(struct ckpt_claim *claim, json_t *json, struct error *err)
 {
-    json_error_t where;
-    json_t *json = json_loadb(text, bytes, 0, &where);
-    int result = json ? 0 : error_set(err, CODE_DATA, "not JSON");
-
     json_object_del(json, "life"); /* which earlier releases wrote */
-    if (json &&
-        (format_check(json, &claim_format, err) < 0 || format_check_members(json, claim_head, claim_fields, err) < 0))
-        result = format_explain(json, &claim_format, err);
-    else if (json && (result = json_read_fields(json, claim_fields, claim, err)) == 0)
-        claim->keys = json_incref(json_object_get(json, "keys"));
-    json_decref(json);
-    return result;
+    if (format_check(json, &claim_format, err) < 0 || format_check_members(json, claim_head, claim_fields, err) < 0)
+        return format_explain(json, &claim_format, err);
+    if (json_read_fields(json, claim_fields, claim, err) < 0)
+        return -1;
+    claim->keys = json_incref(json_object_get(json, "keys"));
+    return 0;
 }
 
 /* 1; 0 if it has vanished; -1. Of a damaged file nothing is known but its time; `accepts` is 0. */
@@ -119,18 +114,17 @@ static int read_claim(const struct directory *directory, uint64_t number, struct
     char name[FILE_NAME_SIZE];
     struct error why = {0};
     struct stat info;
-    size_t bytes = 0;
-    char *text;
+    json_t *json;
 
     name_claim(name, number);
-    text = file_read(directory, name, MAX_BYTES, &bytes, &why);
+    json = json_read_file(directory, name, MAX_BYTES, &why);
     if (fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0) {
-        free(text);
+        json_decref(json);
         return errno == ENOENT ? 0 : error_errno(err, CODE_IO, "%s/%s", directory->path, name);
     }
-    if (text && decode_claim(claim, text, bytes, &why) < 0)
+    if (json && decode_claim(claim, json, &why) < 0)
         memset(claim, 0, sizeof *claim);
-    free(text);
+    json_decref(json);
     if (why.code == CODE_CONFIG || why.code == CODE_IO)
         return error_set(err, why.code, "%s/%s: %s", directory->path, name, why.text);
     if (why.code == CODE_DATA)

@@ -455,22 +455,20 @@ static int recover_attempt(const struct directory *parent, const struct attempt 
 int ckpt_list_complete(const char *dir, uint64_t **steps, size_t *count, struct error *err)
 {
     struct directory parent;
-    struct attempt *attempts = NULL;
-    size_t found = 0;
+    struct listing listing;
+    struct attempt attempt;
     int result;
 
     *steps = NULL;
     *count = 0;
     if (directory_open(&parent, NULL, dir, err) < 0)
         return errno == ENOENT ? 0 : -1;
-    result = attempt_list(&parent, &attempts, &found, err);
-    if (result == 0 && found > 0 && !(*steps = malloc(found * sizeof **steps)))
-        result = error_errno(err, CODE_IO, "%s", dir);
-    for (size_t i = 0; result == 0 && i < found; i++)
-        if (may_recover(&parent, &attempts[i], NULL) > 0 &&
-            attempt_is_complete(&parent, attempts[i].step, attempts[i].attempt, NULL) > 0)
-            (*steps)[(*count)++] = attempts[i].step;
-    free(attempts);
+    listing = listing_open(&parent);
+    while (attempt_next(&listing, &attempt))
+        if (may_recover(&parent, &attempt, NULL) > 0 &&
+            attempt_is_complete(&parent, attempt.step, attempt.attempt, NULL) > 0)
+            listing_keep(&listing, (void **)steps, count, &attempt.step, sizeof attempt.step);
+    result = listing_close(&listing, err);
     directory_close(&parent);
     return result;
 }
