@@ -38,9 +38,8 @@ static int begin_save(struct saver *s, struct error *err)
         return -1;
     if (!s->stage)
         return saver_save_directly(s, snapshot, started, err);
-    /* *proceed is true when all nodes have room, or when a full node has no muster-ckptd. In the second case
-     * ckpt_stage_shard returns 1, and the save is written directly. A run's last save waits for room. Others do not:
-     * the room that try_make_room found a step ago may be gone, and then the save is due again. */
+    /* A run's last save waits for room. Others do not: the room that try_make_room found a step ago may be gone, and
+     * then the save is due again. */
     if (saver_make_room(s, s->moment != SAVER_TRAINING, &proceed, err) < 0)
         return -1;
     if (!proceed) {
@@ -162,7 +161,6 @@ struct saver *saver_create(struct run *run, struct error *err)
                         .world = run->world,
                         .committed_at = clock_monotonic(),
                         .dropped = UINT64_MAX,
-                        .resumed = UINT64_MAX,
                         .last_save = UINT64_MAX,
                         .staged_step = UINT64_MAX,
                         .committed = UINT64_MAX};
@@ -181,7 +179,7 @@ int saver_reserve(struct saver *s, bool resumed, struct error *err)
     recorder_phase("reserving memory for checkpoints");
     s->begun = s->engine->step;
     if (resumed)
-        s->resumed = s->engine->step;
+        s->last_save = s->committed = s->engine->step;
     if (!s->stage || s->job->checkpoint.every == 0) /* a run that saves at its end need not hold the memory so long */
         return 0;
     result = shard_save_create(s->engine, NULL, &own, err);
@@ -191,11 +189,6 @@ int saver_reserve(struct saver *s, bool resumed, struct error *err)
     if (result < 0)
         return -1;
     return comm_agree(s->world, result == 0 ? 0 : -1, err) == 0 ? 0 : saver_do_without(s, err);
-}
-
-static bool is_step_saved(const struct saver *s)
-{
-    return s->last_save == s->engine->step || s->resumed == s->engine->step;
 }
 
 /*
@@ -242,7 +235,7 @@ int saver_step(struct saver *s, struct error *err)
     if (!proceed)
         return 0;
     s->begun = s->engine->step;
-    if (is_step_saved(s)) /* by save_present_instead */
+    if (s->last_save == s->engine->step) /* by save_present_instead */
         return 0;
     /* If the state is in memory of the device's own: the copy to the host begins, and overlaps the next step. */
     s->snapshot = shard_save_progress(s->engine);
@@ -285,7 +278,7 @@ int saver_finish(struct saver *s, bool stopping, struct error *err)
     s->moment = stopping ? SAVER_STOPPING : SAVER_LAST;
     if (save_rest(s, err) < 0)
         return -1;
-    result = s->job->checkpoint.dir[0] && !is_step_saved(s) ? save_now(s, err) : 0;
+    result = s->job->checkpoint.dir[0] && s->last_save != step ? save_now(s, err) : 0;
     recorder_phase(NULL);
     if (result < 0 || !s->stage)
         return result;
@@ -306,7 +299,7 @@ int saver_finish(struct saver *s, bool stopping, struct error *err)
 
 uint64_t saver_committed(const struct saver *s)
 {
-    return s->committed != UINT64_MAX ? s->committed : s->resumed;
+    return s->committed;
 }
 
 void saver_destroy(struct saver *s)

@@ -63,10 +63,10 @@ static int start_ckptd(struct saver *s, struct error *err)
     char cap[32];
     const char *const arguments[] = {"--quiet", "--child", cap_option(s, cap), ckpt_stage_directory(s->stage), NULL};
 
-    if (s->ckptd.run > 0)
-        close(s->ckptd.run);
-    s->ckptd.run = program_start(&s->ckptd.pid, CKPTD, arguments, STDOUT_FILENO, err);
-    return s->ckptd.run < 0 ? -1 : 0;
+    if (s->ckptd.input > 0)
+        close(s->ckptd.input);
+    s->ckptd.input = program_start(&s->ckptd.pid, CKPTD, arguments, STDOUT_FILENO, err);
+    return s->ckptd.input < 0 ? -1 : 0;
 }
 
 /* As the epilog does, but for as long as this run lasts. */
@@ -84,8 +84,8 @@ static int start_earlier(struct saver *s, const struct ckpt_stage_config *config
         const char *const arguments[] = {"--child", "--once", "--partner", cap_option(s, cap), one->path, NULL};
 
         snprintf(one->path, sizeof one->path, "%s/%s", config->root, names[i].name);
-        one->run = program_start(&one->pid, CKPTD, arguments, STDOUT_FILENO, err);
-        if (one->run < 0)
+        one->input = program_start(&one->pid, CKPTD, arguments, STDOUT_FILENO, err);
+        if (one->input < 0)
             log_of_node(s, "%s is not drained: %s", one->path, err->text);
     }
     free(names);
@@ -174,8 +174,8 @@ void saver_close_stage(struct saver *s, double seconds)
     ckpt_stage_destroy(s->stage);
     s->stage = NULL;
     for (; s->nearlier > 0; s->nearlier--)
-        if (s->earlier[s->nearlier - 1].run >= 0)
-            close(s->earlier[s->nearlier - 1].run);
+        if (s->earlier[s->nearlier - 1].input >= 0)
+            close(s->earlier[s->nearlier - 1].input);
     free(s->earlier);
     s->earlier = NULL;
     while (is_running(s) && clock_monotonic() < end)
@@ -251,8 +251,7 @@ int saver_open_stage(struct saver *s, struct error *err)
 
 void saver_look_for_others(struct saver *s, uint64_t newest)
 {
-    /* Until this run has saved, any commit there comes from the run before it. */
-    if (s->others_logged || s->last_save == UINT64_MAX || newest <= s->engine->step)
+    if (s->others_logged || newest <= s->engine->step)
         return;
     run_log(s->run,
             "%s has a checkpoint of step %" PRIu64 ", and this run is at step %" PRIu64
@@ -306,14 +305,13 @@ void saver_poll(struct saver *s)
 static void log_uncommitted(struct saver *s, const char *why)
 {
     double now = clock_monotonic(), age = now - s->committed_at;
-    uint64_t last = saver_committed(s);
     char since[64] = "in this run, which began";
 
     if (age < UNCOMMITTED_AFTER || (s->uncommitted_logged > 0 && now - s->uncommitted_logged < UNCOMMITTED_EVERY))
         return;
     s->uncommitted_logged = now;
-    if (last != UINT64_MAX)
-        snprintf(since, sizeof since, "since step %" PRIu64 ",", last);
+    if (s->committed != UINT64_MAX)
+        snprintf(since, sizeof since, "since step %" PRIu64 ",", s->committed);
     run_log(s->run, "warning: no checkpoint was committed %s %.0f s ago: %s", since, age,
             *why ? why : "earlier saves are still being drained");
 }

@@ -53,7 +53,7 @@ int shard_save_wait(struct shard_save *own, struct error *err);
 /* The muster-ckptd(8) that drains the node's stage; only the node's first rank runs one. */
 struct saver_ckptd {
     pid_t pid;    /* 0: not running */
-    int run;      /* a socket, its input, which shows it that this process has not ended; 0: not started yet */
+    int input;    /* a socket, which shows it that this process has not ended; 0: not started yet */
     int restarts; /* in a row; 0 again when the last one is LONG_LIVED seconds ago */
     double restarted;
     struct standstill still; /* of the lock's time, which it sets */
@@ -65,7 +65,7 @@ struct saver_ckptd {
 struct saver_earlier {
     char path[4096];
     pid_t pid; /* 0: it has ended */
-    int run;   /* as in struct saver_ckptd */
+    int input; /* as in struct saver_ckptd */
 };
 
 /* Whether training goes on after a save; or it is the run's last; or there may also be little time. */
@@ -93,10 +93,9 @@ struct saver {
         begun; /* the step of the last save that was begun: one is due if a multiple of checkpoint.every is newer */
     /* Steps; UINT64_MAX: none. */
     uint64_t dropped;          /* given up last, for room */
-    uint64_t resumed;          /* of the checkpoint that the run was resumed from */
-    uint64_t last_save;        /* staged, or written directly */
+    uint64_t last_save;        /* staged, or written directly; at first, of the checkpoint that was resumed */
     uint64_t staged_step;      /* staged last; none after a save that was written directly */
-    uint64_t committed;        /* committed last */
+    uint64_t committed;        /* committed last; at first, of the checkpoint that was resumed */
     double committed_at;       /* clock_monotonic of the last commit; at first, of the start */
     double uncommitted_logged; /* clock_monotonic of log_uncommitted's last line; 0: none */
     bool direct_logged, prune_logged, others_logged;
