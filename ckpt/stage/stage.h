@@ -28,8 +28,8 @@
  *
  *   users                                 R  held, shared, by every process that may stage
  *   format                                R  mark: the format of all files here, and the release
- *   lock                                  D  held by the one process that drains; its time is set five times a second,
- *                                            which shows that the process moves
+ *   lock                                  D  held by the one process that drains; its time, set many times a second,
+ *                                            shows that the process moves
  *   status.json                           D  where each save is, and what became of it, for ranks and people
  *   .slots/shard-00002-of-00004.*         R  slots
  *   step-00000100.ATTEMPT.partial/        R  a save: one try to save one step
@@ -181,7 +181,7 @@ bool ckpt_stage_stands_still(const char *path, struct ckpt_save_status *trouble)
 bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,
                             struct ckpt_save_status *oldest);
 
-/* When the drainer last showed that it runs, in seconds since 1970; it does so five times a second. */
+/* When the drainer last showed that it runs, in seconds since 1970. */
 double ckpt_stage_updated(const struct ckpt_stage *stage);
 
 /* Kills the process that drains the stage in `dir`, if that is a muster-ckptd which has it in its command line. */

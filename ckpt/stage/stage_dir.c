@@ -25,25 +25,18 @@ int ckpt_stage_path(char *path, size_t size, const char *root, const char *job, 
 
 int stage_directory_open(struct directory *stage, const char *path, struct error *err)
 {
-    struct stat info;
-    int saved;
+    bool opened = directory_open_made(stage, NULL, path, err) == 0;
+    struct stat info = {.st_uid = geteuid()};
+    int saved = opened ? EPERM : errno;
 
-    stage->fd = -1;
-    stage->links = false;
-    snprintf(stage->path, sizeof stage->path, "%s", path);
-    stage->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    saved = stage->fd < 0 ? errno : EPERM;
-    if (stage->fd >= 0 && fstat(stage->fd, &info) == 0 && info.st_uid == geteuid() && (info.st_mode & 07777) == 0700)
+    if ((opened ? fstat(stage->fd, &info) : lstat(path, &info)) == 0 && opened && info.st_uid == geteuid() &&
+        (info.st_mode & 07777) == 0700)
         return 0;
-    errno = saved;
-    /* In a public root, another user who guesses the name can make it. */
-    if (lstat(path, &info) == 0 && (stage->fd >= 0 || info.st_uid != geteuid()))
+    if (opened || info.st_uid != geteuid()) /* in a public root, another user who guesses the name can make it */
         error_set(err, CODE_IO,
                   "%s: belongs to user %u; it must be this user's directory with mode 0700: others could change the "
                   "staged state",
                   path, (unsigned)info.st_uid);
-    else
-        error_errno(err, CODE_IO, "%s", path);
     directory_close(stage);
     errno = saved;
     return -1;

@@ -144,8 +144,6 @@ static int describe_staged(const struct ckpt_stage *stage, const struct ckpt_sav
         .keep_every = stage->config.keep_every,
         .started = clock_realtime(),
     };
-    if (!name_is_attempt(save->attempt))
-        return error_set(err, CODE_INTERNAL, "attempt \"%s\" is not a name", save->attempt ? save->attempt : "");
     snprintf(staged->attempt, sizeof staged->attempt, "%s", save->attempt);
     return make_absolute(staged->dir, sizeof staged->dir, save->dir, err);
 }
