@@ -13,7 +13,6 @@
 #include "ckpt/drain/drain_internal.h"
 
 #define PASS_SECONDS 0.02
-#define BEAT_SECONDS 0.2
 #define STEPS_SHOWN  8
 
 #define SILENT_SECONDS 5.0 /* of another process that has the lock, until it is killed */
@@ -43,17 +42,6 @@ static void log_left(struct drainer *drainer, int left)
                 why);
 }
 
-/* That it moves, even where status.json cannot be written: the trainer looks for that (ckpt_stage_updated). */
-static void give_sign(struct drainer *drainer)
-{
-    double now = clock_monotonic();
-
-    if (now - drainer->beat < BEAT_SECONDS)
-        return;
-    futimens(drainer->lock, NULL);
-    drainer->beat = now;
-}
-
 /* One pass over all saves: how many are left; -1 if the stage cannot be read. */
 static int handle_all(struct drainer *drainer, struct error *err)
 {
@@ -62,7 +50,7 @@ static int handle_all(struct drainer *drainer, struct error *err)
     int left = 0, more;
 
     drainer->retrying = 0;
-    give_sign(drainer);
+    futimens(drainer->lock, NULL); /* it moves, even where status.json cannot be written: ckpt_stage_updated */
     more = staged_list(&drainer->stage, &saves, &count, err);
     if (more < 0)
         return -1;
@@ -123,29 +111,25 @@ static int leave_rest(struct drainer *drainer, int left)
     return left > 0 || !drainer->options.once ? CKPT_DRAIN_LEFT : (int)drainer->result;
 }
 
-/* Whether the drainer may try each save for the last time. */
-static bool run_has_ended(const struct drainer *drainer)
-{
-    return drainer->options.run_ended ? *drainer->options.run_ended : !drainer->options.once;
-}
-
 static int drain_until_done(struct drainer *drainer, struct error *err)
 {
+    const struct ckpt_drain_options *options = &drainer->options;
+
     for (bool first = true;; first = false) {
         int left = handle_all(drainer, err);
-        bool busy;
+        bool ended = options->run_ended ? *options->run_ended : !options->once, busy;
 
         if (left < 0)
             return stage_is_removed(&drainer->stage) ? CKPT_DRAIN_DONE : -1;
         if (first) /* beside the child: to free memory takes 0.1 s a GB */
             free_memory(drainer, false);
-        if (!drainer->last_try && run_has_ended(drainer) && (drainer->options.once || !drainer->in_use)) {
+        if (!drainer->last_try && ended && !drainer_run_goes_on(drainer)) {
             drainer->last_try = drainer->options.once = true;
             drainer_end_pauses(drainer);
             continue;
         }
         busy = (drainer_abandon_next(drainer) || drainer->child.pid != 0) && !drain_child_hangs(drainer);
-        if (left == 0 && !busy && (drainer->options.once || !drainer->in_use)) {
+        if (left == 0 && !busy && !drainer_run_goes_on(drainer)) {
             free_memory(drainer, true);
             return (int)drainer->result;
         }

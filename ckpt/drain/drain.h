@@ -1,22 +1,18 @@
 /*
- * drain.h - drains a node's stage (stage.h) to the checkpoint directory, and commits: the loop of muster-ckptd(8).
+ * drain.h - drains a node's stage to the checkpoint directory, and commits, as stage.h describes: the loop of
+ * muster-ckptd(8).
  *
- * Each complete staged shard is copied to <dir>/step-N.ATTEMPT.partial in blocks of 4 MiB, past the page cache. Each
- * block is verified against its checksum from staging. The file is synced and renamed, and then its part is written. A
+ * A shard is copied in blocks of 4 MiB, past the page cache. Each block is verified against its checksum from staging. A
  * shard whose part is in the target is not copied again. A copy that is stopped in order (`seconds`, `stop`) is
- * continued by the next drainer, from its last whole block. When all shards of all nodes are there, the node of shard 0
- * commits the attempt; after the run, the first node that makes the link `commit` (may_commit in drain_commit.c).
- * Saves are drained oldest first; one that waits for other nodes does not delay the next.
- *
- * A stage of another release, by the number of its format, is left unchanged.
+ * continued by the next drainer, from its last whole block. Saves are drained oldest first; one that waits for other
+ * nodes does not delay the next.
  *
  * After a kill at any moment, the next call continues. Two nodes may copy one shard at the same time (a partner's
  * copy): each writes a temporary file of its own, and both rename the same bytes to the same name.
  *
- * If the target fails, with any errno, the save stays in the stage. The drainer tries it again after pauses that
- * grow to 30 s, until this or a newer step is committed or ckpt_stage_drop is called. A save fails only if its
- * staged data is damaged, its attempt can never be committed (stage.h), or, after the run, other nodes' shards are
- * missing and do not grow for a second.
+ * If the target fails, with any errno, the drainer tries the save again after pauses that grow to 30 s, until this or a
+ * newer step is committed or ckpt_stage_drop is called. A save fails only if its staged data is damaged, its attempt can
+ * never be committed, or, after the run, other nodes' shards are missing and do not grow for a second.
  */
 #ifndef MUSTER_CKPT_DRAIN_DRAIN_H
 #define MUSTER_CKPT_DRAIN_DRAIN_H

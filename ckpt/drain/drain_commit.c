@@ -69,23 +69,14 @@ static bool had_first_shard(const struct drain_turn *turn)
     return file_exists(&turn->source, first);
 }
 
-/* With `once` it counts as ended. */
-static bool run_goes_on(const struct drain_turn *turn)
-{
-    return turn->drainer->in_use && !turn->drainer->options.once;
-}
-
-/*
- * Whether this node commits now: 1, 0 or -1. As long as the run goes on, that is for the node of shard 0. After the run
- * any node may that finds all shards there: the first that makes the link does (attempt_take_commit).
- */
+/* Whether this node commits now: 1, 0 or -1. */
 static int may_commit(const struct drain_turn *turn, struct error *err)
 {
     const struct staged_save *save = &turn->save->staged.save;
     const char *path = turn->drainer->stage.path, *slash = strrchr(path, '/');
     int complete, mine;
 
-    if (run_goes_on(turn) && !had_first_shard(turn))
+    if (drainer_run_goes_on(turn->drainer) && !had_first_shard(turn))
         return 0;
     complete = mine = attempt_is_complete(&turn->target, save->step, save->attempt, err);
     if (complete > 0)
@@ -122,7 +113,7 @@ static double measure_attempt(const struct drain_turn *turn)
 static bool waits_for_others(struct drain_turn *turn)
 {
     struct drain_save *state = turn->save;
-    bool goes_on = run_goes_on(turn);
+    bool goes_on = drainer_run_goes_on(turn->drainer);
 
     if (goes_on && !had_first_shard(turn))
         return true;
@@ -222,8 +213,7 @@ static void abandon_attempt(struct drain_turn *turn, const char *why)
 
 /* ---- after a commit ---------------------------------------------------------------------------------------------- */
 
-/* When old checkpoints cannot be removed the disk fills: logged, but only once. The next prune removes what cannot be
- * removed now. */
+/* When old checkpoints cannot be removed the disk fills: logged, but only once. */
 static void prune_target(const struct drainer *drainer, const struct staged_save *save)
 {
     struct drain_shared *shared = drainer->shared;
@@ -294,8 +284,7 @@ void drain_work(struct drain_turn *turn)
     else if (result < 0 && is_superseded(turn))
         result = DRAIN_SUPERSEDED;
     if (result == DRAIN_COMMITTED)
-        /* Sets `newest`: another job's step may be newer. */
-        is_superseded(turn);
+        is_superseded(turn);                                     /* sets `newest`: another job's step may be newer */
     prunes = result == DRAIN_COMMITTED && had_first_shard(turn); /* one node does it */
     shared->result = (enum drain_result)result;
     shared->err = err;

@@ -83,17 +83,13 @@ struct drain_child {
     struct standstill still;   /* of its processor time */
 };
 
-/*
- * The process that drains a stage. It works on the stage only, so that it never waits for the target: it reads the
- * marks, removes saves that have ended, and writes status.json. Its child does all work in the target, and gives back
- * the slot of each shard that it has copied.
- */
+/* The process that drains a stage. It never waits for the target: its child does all work there, and gives back the slot
+ * of each shard that it has copied. */
 struct drainer {
     struct directory stage;
     struct ckpt_drain_options options;
     double deadline; /* of clock_monotonic; 0: none */
     int lock;
-    double beat; /* when the lock's time was set */
     /* of this pass over all saves */
     bool in_use;              /* a process holds `users`: it may still stage */
     bool last_try;            /* the run has ended: what cannot be drained now is left */
@@ -114,14 +110,20 @@ struct drainer {
 struct drain_turn {
     struct drainer *drainer;
     struct drain_save *save;
-    struct directory source;      /* in the stage */
-    struct contents own, partner; /* of `source` if `counted` */
-    bool counted, copies;         /* copies of another node's shards are to be drained: that node may be lost */
-    struct directory target;      /* in the child: the checkpoint directory; closed (-1) until it is needed */
-    struct directory partial;     /* in it; closed until it is needed, too */
-    double abandoned_checked;     /* when keep_pace called drain_check_abandoned last */
-    atomic_bool abort;            /* a thread has failed, the others stop */
+    struct directory source;  /* in the stage */
+    struct contents own;      /* of `source` */
+    bool copies;              /* copies of another node's shards are to be drained: that node may be lost */
+    struct directory target;  /* in the child: the checkpoint directory; closed (-1) until it is needed */
+    struct directory partial; /* in it; closed until it is needed, too */
+    double abandoned_checked; /* when keep_pace called drain_check_abandoned last */
+    atomic_bool abort;        /* a thread has failed, the others stop */
 };
+
+/* Whether a process may still stage. With `once` the run counts as ended. */
+static inline bool drainer_run_goes_on(const struct drainer *drainer)
+{
+    return drainer->in_use && !drainer->options.once;
+}
 
 /* Whether that failure ends the save. */
 static inline bool drain_ends(const struct error *err)

@@ -38,22 +38,21 @@ static struct drain_save *find_save(struct drainer *drainer, const struct staged
     return unused;
 }
 
-/* What the save's directory holds, and its copies of partner's shards. False if that cannot be read. */
-static bool read_contents(struct drain_turn *turn, struct error *err)
+/* What the save's directory holds, and its copies of partner's shards. */
+static int read_contents(struct drain_turn *turn, struct error *err)
 {
-    const struct ckpt_drain_options *options = &turn->drainer->options;
-    struct contents *partner = &turn->partner;
+    struct contents partner;
 
-    turn->counted = staged_contents(&turn->source, ".", &turn->own, err) == 0 &&
-                    staged_contents(&turn->source, STAGE_PARTNER, partner, err) == 0;
-    turn->copies = turn->counted && partner->staged > 0 && (options->partner || !turn->drainer->in_use);
-    return turn->counted;
+    if (staged_contents(&turn->source, ".", &turn->own, err) < 0 ||
+        staged_contents(&turn->source, STAGE_PARTNER, &partner, err) < 0)
+        return -1;
+    turn->copies = partner.staged > 0 && (turn->drainer->options.partner || !turn->drainer->in_use);
+    return 0;
 }
 
 static void update_state(struct drain_turn *turn)
 {
-    if (turn->counted)
-        turn->save->status.state = status_of(&turn->own, turn->save->staged.save.local);
+    turn->save->status.state = status_of(&turn->own, turn->save->staged.save.local);
 }
 
 /* Updates bytes and state of its status. Not while a child has it: then watch_turn adds the child's bytes. */
@@ -62,8 +61,6 @@ static void update_status(struct drain_turn *turn)
     struct ckpt_save_status *status = &turn->save->status;
 
     update_state(turn);
-    if (!turn->counted)
-        return;
     /* Shards that are not here any more are drained. */
     if (status->bytes_total > turn->own.bytes && turn->own.drained > 0)
         turn->save->drained_bytes = status->bytes_total - turn->own.bytes;
@@ -415,8 +412,8 @@ bool drain_handle(struct drainer *drainer, const struct staged *staged)
         turn.save->staged = *staged;
     if (turn.save->staged.unread.code != CODE_OK)
         left = handle_unread(&turn);
-    else if (!read_contents(&turn, &why) && !under_way)
-        retry_later(&turn, &why); /* the next turn tries again */
+    else if (read_contents(&turn, &why) < 0)
+        retry_later(&turn, &why);
     else
         left = take_turn(&turn, under_way);
     directory_close(&turn.source);

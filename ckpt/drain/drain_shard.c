@@ -123,14 +123,11 @@ static int open_source(struct drain_source *source, const struct drain_turn *tur
     if (!source->text)
         return -1;
     source->part = manifest_decode(source->text, source->text_bytes, shard, save->shards, err);
-    if (!source->part)
-        return error_prefix(err, "%s/%s", from->path, name);
-    if (manifest_check_save(source->part, save->step, save->attempt, err) < 0)
+    if (!source->part || manifest_check_save(source->part, save->step, save->attempt, err) < 0)
         return error_prefix(err, "%s/%s", from->path, name);
     source->fd = manifest_open_shard(source->part, shard, from, err);
-    if (source->fd < 0)
-        return -1;
-    source->header = manifest_read_header(source->part, shard, source->fd, from, err);
+    if (source->fd >= 0)
+        source->header = manifest_read_header(source->part, shard, source->fd, from, err);
     return source->header ? 0 : -1;
 }
 
