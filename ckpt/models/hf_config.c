@@ -107,7 +107,7 @@ static int read_size(json_t *config, const struct hf_key *key, int *value, struc
     return found != NULL;
 }
 
-/* `key` NULL: the object's own `name`. Numbers that are missing are left as they are. */
+/* A number that is missing is left as it is. */
 static int read_number(json_t *object, const char *name, double *value, struct error *err)
 {
     json_t *number = json_object_get(object, name);
@@ -301,14 +301,6 @@ static int read_rope(json_t *config, struct model_shape *shape, struct error *er
     return read_rope_type(rope, shape, err);
 }
 
-/* With --heads, a config.json that has another number cannot be trusted, nor can the option. */
-static int check_heads(int found, int given, struct error *err)
-{
-    return given < 1 || found == given
-               ? 0
-               : error_set(err, CODE_USAGE, "has %d heads, --heads has %d; leave --heads out", found, given);
-}
-
 int hf_config_read(json_t *config, const struct hf_class *class, int heads, struct model_shape *shape,
                    struct error *err)
 {
@@ -323,8 +315,8 @@ int hf_config_read(json_t *config, const struct hf_class *class, int heads, stru
         if (read_key(config, key, &job, err) < 0)
             return -1;
     *shape = job.model;
-    if (check_heads(shape->heads, heads, err) < 0)
-        return -1;
+    if (heads > 0 && shape->heads != heads) /* neither config.json nor --heads can be trusted */
+        return error_set(err, CODE_USAGE, "has %d heads, --heads has %d; leave --heads out", shape->heads, heads);
     if (shape->positions == POSITIONS_LEARNED)
         return 0;
     shape->seq_length = shape->max_positions < LONGEST ? shape->max_positions : LONGEST;
@@ -332,12 +324,6 @@ int hf_config_read(json_t *config, const struct hf_class *class, int heads, stru
 }
 
 /* ---- export ------------------------------------------------------------------------------------------------------ */
-
-static void set_window(json_t *config, const struct model_shape *shape)
-{
-    json_object_set_new(config, "use_sliding_window", json_boolean(shape->window > 0));
-    json_object_set_new(config, "max_window_layers", json_integer(shape->window ? 0 : shape->layers));
-}
 
 static void set_key(json_t *config, const struct hf_key *key, const struct job *job)
 {
@@ -347,7 +333,8 @@ static void set_key(json_t *config, const struct hf_key *key, const struct job *
 
     switch (key->type) {
     case HF_WINDOW:
-        set_window(config, &job->model);
+        json_object_set_new(config, "use_sliding_window", json_boolean(size > 0));
+        json_object_set_new(config, "max_window_layers", json_integer(size ? 0 : job->model.layers));
         /* fall through */
     case HF_SIZE:
     case HF_SIZE_0:

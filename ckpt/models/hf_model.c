@@ -204,26 +204,13 @@ static int match_tensor(struct hf_model *model, size_t index, struct error *err)
     return 0;
 }
 
-/* Of the elements [first, first + count) of the two tensors: the first that differs, or first + count. -1: failed. */
-static int compare_some(const struct hf_files *files, const struct hf_place *twin, const struct hf_place *of,
-                        uint64_t first, uint64_t count, uint64_t *differs, struct error *err)
-{
-    float a[SOME], b[SOME];
-
-    if (hf_files_read(files, twin, first, count, a, err) < 0 || hf_files_read(files, of, first, count, b, err) < 0)
-        return -1;
-    for (*differs = first; *differs < first + count; ++*differs)
-        if (memcmp(&a[*differs - first], &b[*differs - first], sizeof *a) != 0)
-            break;
-    return 0;
-}
-
 /* transformers would tie the two or not, by its release. */
 static int check_twin(const struct hf_files *files, const struct hf_twin *names, struct error *err)
 {
     struct hf_place *twin = hf_files_find(files, names->name);
     const struct hf_place *of = hf_files_find(files, names->of);
-    uint64_t elements, width, differs = 0;
+    uint64_t elements, width;
+    float a[SOME], b[SOME];
 
     if (!twin)
         return 0;
@@ -234,14 +221,16 @@ static int check_twin(const struct hf_files *files, const struct hf_twin *names,
     elements = box_elements(of->shape, of->ndim);
     width = of->ndim > 1 ? of->shape[1] : 1;
     for (uint64_t first = 0; first < elements; first += SOME) {
-        uint64_t some = elements - first < SOME ? elements - first : SOME;
+        uint64_t some = elements - first < SOME ? elements - first : SOME, same = 0;
 
-        if (compare_some(files, twin, of, first, some, &differs, err) < 0)
+        if (hf_files_read(files, twin, first, some, a, err) < 0 || hf_files_read(files, of, first, some, b, err) < 0)
             return -1;
-        if (differs < first + some)
+        while (same < some && memcmp(&a[same], &b[same], sizeof *a) == 0)
+            same++;
+        if (same < some)
             return error_set(err, CODE_DATA,
                              "%s differs from %s at [%" PRIu64 ", %" PRIu64 "], and tie_word_embeddings is true",
-                             names->name, names->of, differs / width, differs % width);
+                             names->name, names->of, (first + same) / width, (first + same) % width);
     }
     return 0;
 }

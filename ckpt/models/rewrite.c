@@ -64,14 +64,12 @@ static int write_shard(void *arg, int worker, size_t shard, struct error *err)
     int result = -1;
 
     (void)worker;
-    if (units_rank_pieces(&r->shape, &r->to.mesh, r->to.chunks, (int)shard, &pieces, &save.npieces, err) < 0)
-        goto out;
+    if (units_rank_pieces(&r->shape, &r->to.mesh, r->to.chunks, (int)shard, &pieces, &save.npieces, err) == 0)
+        source.parts = error_calloc(save.npieces + 1, sizeof *source.parts, err);
     save.pieces = source.pieces = pieces;
     source.npieces = save.npieces;
-    source.parts = error_calloc(save.npieces + 1, sizeof *source.parts, err);
     if (source.parts)
         result = ckpt_write_shard(&save, err);
-out:
     free(source.parts);
     free(pieces);
     return result;
