@@ -201,25 +201,21 @@ int file_write_failed(const struct directory *directory, const char *name, uint6
 int file_write(const struct directory *directory, const char *name, const void *data, size_t bytes, struct error *err)
 {
     char temporary[256];
-    int fd;
+    int fd, result = 0;
 
     file_temporary_name(temporary, sizeof temporary, name);
     fd = openat(directory->fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return file_write_failed(directory, name, bytes, err);
-    if (io_write_all(fd, data, bytes) < 0 || fsync(fd) < 0) {
-        file_write_failed(directory, name, bytes, err);
-        close(fd);
-        goto fail;
-    }
-    if (close(fd) < 0 || renameat(directory->fd, temporary, directory->fd, name) < 0) {
-        file_write_failed(directory, name, bytes, err);
-        goto fail;
-    }
-    return 0;
-fail:
-    unlinkat(directory->fd, temporary, 0);
-    return -1;
+    if (io_write_all(fd, data, bytes) < 0 || fsync(fd) < 0)
+        result = file_write_failed(directory, name, bytes, err);
+    if (close(fd) < 0 && result == 0)
+        result = file_write_failed(directory, name, bytes, err);
+    if (result == 0 && renameat(directory->fd, temporary, directory->fd, name) < 0)
+        result = file_write_failed(directory, name, bytes, err);
+    if (result < 0)
+        unlinkat(directory->fd, temporary, 0);
+    return result;
 }
 
 /* What cannot be opened may be whole; only what is not there is known to be missing. */
@@ -359,21 +355,19 @@ int file_trash(const struct directory *directory, const char *name, struct error
 {
     struct directory trash;
     char own[FILE_TRASH_SIZE], unique[256];
-    int result = -1;
+    int result;
 
     if (file_make_trash(directory, own, err) < 0 || directory_open_made(&trash, directory, own, err) < 0)
         return -1;
     file_temporary_name(unique, sizeof unique, name);
-    if (renameat(directory->fd, name, trash.fd, unique) < 0 && errno != ENOENT) {
-        error_errno(err, CODE_IO, "%s/%s: cannot move into %s", directory->path, name, own);
-        goto out;
-    }
+    result = renameat(directory->fd, name, trash.fd, unique) < 0 && errno != ENOENT
+                 ? error_errno(err, CODE_IO, "%s/%s: cannot move into %s", directory->path, name, own)
+                 : 0;
     /* Before anything is removed: otherwise a crash could undo the rename and keep the removals. */
-    if (directory_sync(directory, err) < 0 || directory_sync(&trash, err) < 0)
-        goto out;
-    remove_entries(&trash, 0); /* the next call removes what cannot be removed now */
-    result = 0;
-out:
+    if (result == 0 && (directory_sync(directory, err) < 0 || directory_sync(&trash, err) < 0))
+        result = -1;
+    if (result == 0)
+        remove_entries(&trash, 0); /* the next call removes what cannot be removed now */
     directory_close(&trash);
     return result;
 }

@@ -297,16 +297,16 @@ void *manifest_read_header(const struct manifest *manifest, int shard, int fd, c
     name_shard(name, SHARD_DATA, shard, manifest->shards);
     if (!header)
         return NULL;
-    if (file_read_at(fd, header, described->data_offset, 0, directory->path, name, err) < 0)
-        goto fail;
-    crc = crc32c(0, header, described->data_offset);
-    if (crc == described->header_crc)
-        return header;
-    error_set(err, CODE_DATA,
-              "%s/%s: checksum mismatch in the header, bytes 0 to %" PRIu64 ": %08" PRIx32 ", the %s says %08" PRIx32,
-              directory->path, name, described->data_offset, crc, manifest->part < 0 ? "manifest" : "part",
-              described->header_crc);
-fail:
+    if (file_read_at(fd, header, described->data_offset, 0, directory->path, name, err) == 0) {
+        crc = crc32c(0, header, described->data_offset);
+        if (crc == described->header_crc)
+            return header;
+        error_set(err, CODE_DATA,
+                  "%s/%s: checksum mismatch in the header, bytes 0 to %" PRIu64 ": %08" PRIx32
+                  ", the %s says %08" PRIx32,
+                  directory->path, name, described->data_offset, crc, manifest->part < 0 ? "manifest" : "part",
+                  described->header_crc);
+    }
     free(header);
     return NULL;
 }

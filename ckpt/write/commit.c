@@ -235,24 +235,18 @@ static int check_whole(const struct manifest *whole, uint64_t step, const char *
 static int has_whole_manifest(const struct directory *partial, uint64_t step, const char *attempt, struct error *err)
 {
     struct manifest *whole;
-    int result = -1;
+    int result;
 
     if (!file_exists(partial, MANIFEST_NAME))
         return 0;
     whole = manifest_read(partial, MANIFEST_NAME, -1, 0, err);
     if (!whole)
         return -1;
-    if (check_whole(whole, step, attempt, err) < 0) {
-        error_prefix(err, "%s/" MANIFEST_NAME, partial->path);
-        goto out;
-    }
-    for (int i = 0; i < whole->shards; i++)
-        if (check_length(partial, whole, i, err) < 0)
-            goto out;
-    result = directory_sync(partial, err) < 0 ? -1 : 1;
-out:
+    result = check_whole(whole, step, attempt, err) < 0 ? error_prefix(err, "%s/" MANIFEST_NAME, partial->path) : 0;
+    for (int i = 0; result == 0 && i < whole->shards; i++)
+        result = check_length(partial, whole, i, err);
     manifest_destroy(whole);
-    return result;
+    return result < 0 || directory_sync(partial, err) < 0 ? -1 : 1;
 }
 
 int attempt_is_complete(const struct directory *parent, uint64_t step, const char *attempt, struct error *err)
@@ -444,14 +438,6 @@ static int may_recover(const struct directory *parent, const struct attempt *att
     return lost > 0 ? 0 : lost < 0 ? -1 : 1;
 }
 
-/* 1: committed now; 0: incomplete, or not to be committed; -1. */
-static int recover_attempt(const struct directory *parent, const struct attempt *attempt, struct error *err)
-{
-    int may = may_recover(parent, attempt, err);
-
-    return may > 0 ? commit_step(parent, attempt->step, attempt->attempt, err) : may;
-}
-
 int ckpt_list_complete(const char *dir, uint64_t **steps, size_t *count, struct error *err)
 {
     struct directory parent;
@@ -487,8 +473,10 @@ int ckpt_recover(const char *dir, struct error *err)
         done = -1;
     for (size_t i = 0; i < count && done >= 0; i++) {
         struct error why = {0};
-        int result = recover_attempt(&parent, &attempts[i], &why);
+        int result = may_recover(&parent, &attempts[i], &why);
 
+        if (result > 0)
+            result = commit_step(&parent, attempts[i].step, attempts[i].attempt, &why);
         done += result > 0;
         if (result < 0 && why.code != CODE_DATA && (!found || attempts[i].step > newest)) {
             failed = -1;

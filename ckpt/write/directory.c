@@ -67,13 +67,10 @@ static int try_save(const struct directory *parent, const char *from, const char
         return file_write_failed(parent, from, 0, err);
     if (directory_open_made(&inside, parent, from, err) < 0)
         return -1;
-    if (file_write(&inside, "probe", "", 1, err) < 0 || directory_sync(&inside, err) < 0)
-        goto out;
-    if (renameat(parent->fd, from, parent->fd, to) < 0)
-        error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to);
-    else
-        result = directory_sync(parent, err);
-out:
+    if (file_write(&inside, "probe", "", 1, err) == 0 && directory_sync(&inside, err) == 0)
+        result = renameat(parent->fd, from, parent->fd, to) < 0
+                     ? error_errno(err, CODE_IO, "%s/%s: cannot rename to %s", parent->path, from, to)
+                     : directory_sync(parent, err);
     if (unlinkat(inside.fd, "probe", 0) < 0 && result == 0)
         result = error_errno(err, CODE_IO, "%s/%s/probe: cannot remove", parent->path, to);
     directory_close(&inside);
@@ -197,16 +194,14 @@ int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err
     struct directory directory;
     uint64_t *steps, newest = 0;
     size_t count, first = 0;
-    int whole = 0, failed = 0, result = -1;
+    int whole = 0, failed = 0, result;
 
     if (ckpt_list(dir, &steps, &count, err) < 0)
         return -1;
-    if (count == 0) {
+    if (count == 0 || directory_open(&directory, NULL, dir, err) < 0) {
         free(steps);
-        return 0;
+        return count == 0 ? 0 : -1;
     }
-    if (directory_open(&directory, NULL, dir, err) < 0)
-        goto out;
     trash_stale(&directory);
     file_empty_trash(&directory);
     for (; first < count && (whole == 0 || whole < keep); first++)
@@ -215,7 +210,6 @@ int ckpt_prune(const char *dir, int keep, uint64_t keep_every, struct error *err
     if (keep > 0)
         failed = trash_older(&directory, steps, first, count, keep_every, err);
     result = whole > 0 ? attempt_clear(&directory, newest, true, NULL, failed ? NULL : err) : 0;
-out:
     directory_close(&directory);
     free(steps);
     return failed ? -1 : result;
