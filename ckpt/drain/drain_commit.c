@@ -41,7 +41,7 @@ static int is_committed(struct drain_turn *turn, struct error *err)
     struct manifest *part;
     int result;
 
-    if (drain_open_target(turn, NULL) < 0 || !step_is_committed(&turn->target, staged->step))
+    if (!step_is_committed(&turn->target, staged->step))
         return 0;
     part = read_any_part(turn);
     if (!part)
@@ -57,11 +57,10 @@ static bool is_superseded(const struct drain_turn *turn)
 {
     uint64_t *newest = &turn->drainer->shared->newest;
 
-    return turn->target.fd >= 0 && step_newest_committed(&turn->target, newest, NULL) > 0 &&
-           *newest > turn->save->staged.save.step;
+    return step_newest_committed(&turn->target, newest, NULL) > 0 && *newest > turn->save->staged.save.step;
 }
 
-static bool had_first_shard(const struct drain_turn *turn)
+static bool is_node_of_shard_0(const struct drain_turn *turn)
 {
     char first[FILE_NAME_SIZE];
 
@@ -76,7 +75,7 @@ static int may_commit(const struct drain_turn *turn, struct error *err)
     const char *path = turn->drainer->stage.path, *slash = strrchr(path, '/');
     int complete, mine;
 
-    if (drainer_run_goes_on(turn->drainer) && !had_first_shard(turn))
+    if (drainer_run_goes_on(turn->drainer) && !is_node_of_shard_0(turn))
         return 0;
     complete = mine = attempt_is_complete(&turn->target, save->step, save->attempt, err);
     if (complete > 0)
@@ -115,7 +114,7 @@ static bool waits_for_others(struct drain_turn *turn)
     struct drain_save *state = turn->save;
     bool goes_on = drainer_run_goes_on(turn->drainer);
 
-    if (goes_on && !had_first_shard(turn))
+    if (goes_on && !is_node_of_shard_0(turn))
         return true;
     standstill_look(&state->others, measure_attempt(turn));
     if (goes_on)
@@ -142,9 +141,8 @@ static int try_commit(struct drain_turn *turn, struct error *err)
     struct error abandoned;
     int result;
 
-    if (drain_open_target(turn, err) < 0 || drain_check_abandoned(turn, err) < 0)
-        return -1;
-    if (!step_is_committed(&turn->target, save->step) && drain_check_claim(turn, err) < 0)
+    if (drain_check_abandoned(turn, err) < 0 ||
+        (!step_is_committed(&turn->target, save->step) && drain_check_claim(turn, err) < 0))
         return -1;
     result = may_commit(turn, err);
     if (result > 0) {
@@ -207,7 +205,7 @@ static void abandon_attempt(struct drain_turn *turn, const char *why)
 {
     const struct staged_save *save = &turn->save->staged.save;
 
-    if (drain_open_target(turn, NULL) == 0 && !attempt_is_abandoned(&turn->target, save->step, save->attempt, NULL, 0))
+    if (!attempt_is_abandoned(&turn->target, save->step, save->attempt, NULL, 0))
         attempt_abandon(&turn->target, save->step, save->attempt, why, NULL);
 }
 
@@ -271,21 +269,23 @@ void drain_work(struct drain_turn *turn)
     struct drain_shared *shared = turn->drainer->shared;
     struct staged_save save = turn->save->staged.save; /* the drainer takes the record back once it has the result */
     struct error err = {0};
-    int result;
+    int result = directory_open(&turn->target, NULL, save.dir, &err);
     bool prunes;
 
     if (turn->save->dropped) {
-        abandon_attempt(turn, turn->save->status.reason);
+        if (result == 0)
+            abandon_attempt(turn, turn->save->status.reason);
         return;
     }
-    result = drain_further(turn, &err);
+    if (result == 0)
+        result = drain_further(turn, &err);
     if (result < 0 && drain_ends(&err))
         abandon_attempt(turn, err.text);
     else if (result < 0 && is_superseded(turn))
         result = DRAIN_SUPERSEDED;
     if (result == DRAIN_COMMITTED)
-        is_superseded(turn);                                     /* sets `newest`: another job's step may be newer */
-    prunes = result == DRAIN_COMMITTED && had_first_shard(turn); /* one node does it */
+        is_superseded(turn);                                        /* sets `newest`: another job's step may be newer */
+    prunes = result == DRAIN_COMMITTED && is_node_of_shard_0(turn); /* one node does it */
     shared->result = (enum drain_result)result;
     shared->err = err;
     atomic_store(&shared->reported, true);

@@ -47,7 +47,7 @@ struct drain_save {
  */
 enum drain_result {
     DRAIN_FAILED = -1,
-    DRAIN_GOES_ON = 0, /* what can be done now is done */
+    DRAIN_NOT_YET = 0, /* what can be done now is done */
     DRAIN_ALONE,       /* the run has ended, this node's shards are in the target, and the save is not committed: other
                           nodes' do not come, or the node that commits does not end */
     DRAIN_STOPPED,     /* `stop` was set, time is up, or another thread has failed */
@@ -113,8 +113,8 @@ struct drain_turn {
     struct directory source;  /* in the stage */
     struct contents own;      /* of `source` */
     bool copies;              /* copies of another node's shards are to be drained: that node may be lost */
-    struct directory target;  /* in the child: the checkpoint directory; closed (-1) until it is needed */
-    struct directory partial; /* in it; closed until it is needed, too */
+    struct directory target;  /* in the child: the checkpoint directory */
+    struct directory partial; /* in it; closed (-1) until it is needed */
     double abandoned_checked; /* when keep_pace called drain_check_abandoned last */
     atomic_bool abort;        /* a thread has failed, the others stop */
 };
@@ -189,14 +189,11 @@ void drain_work(struct drain_turn *turn);
 
 /*
  * Copy all complete staged shards in `from`, and their parts, some at the same time, and make them durable. Opens the
- * target's directories, and makes a missing one of the attempt, unless `made` is marked.
+ * attempt's directory, and makes a missing one, unless `made` is marked.
  */
 int drain_shards(struct drain_turn *turn, const struct directory *from, struct error *err);
 
 /* ---- drain_target.c: in the child -------------------------------------------------------------------------------- */
-
-/* Open the checkpoint directory, unless it is open. */
-int drain_open_target(struct drain_turn *turn, struct error *err);
 
 /* -1 with CODE_PEER if the attempt was abandoned by another node (stage.h), with its reason. */
 int drain_check_abandoned(struct drain_turn *turn, struct error *err);

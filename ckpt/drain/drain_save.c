@@ -238,7 +238,7 @@ static void drop_save(struct drain_turn *turn, const char *why)
 bool drainer_abandon_next(struct drainer *drainer)
 {
     struct drain_save *save = drainer->shared->saves, *end = save + DRAIN_SAVES, own;
-    struct drain_turn turn = {.drainer = drainer, .save = &own, .source.fd = -1, .target.fd = -1, .partial.fd = -1};
+    struct drain_turn turn = {.drainer = drainer, .save = &own};
     struct error ignored;
 
     while (save < end && !save->dropped)
@@ -287,9 +287,9 @@ static bool end_turn(struct drain_turn *turn)
         retry_later(turn, &err);
         return true;
     }
-    if (result == DRAIN_GOES_ON || result == DRAIN_COMMITTED)
+    if (result == DRAIN_NOT_YET || result == DRAIN_COMMITTED)
         note_recovery(turn);
-    if (result == DRAIN_GOES_ON || result == DRAIN_STOPPED)
+    if (result == DRAIN_NOT_YET || result == DRAIN_STOPPED)
         return true;
     if (result == DRAIN_FAILED)
         fail_drain(turn, err.code == CODE_DATA ? CKPT_DRAIN_DAMAGED : CKPT_DRAIN_OTHERS, err.text);
@@ -399,8 +399,7 @@ static bool handle_unread(struct drain_turn *turn)
 
 bool drain_handle(struct drainer *drainer, const struct staged *staged)
 {
-    struct drain_turn turn = {
-        .drainer = drainer, .save = find_save(drainer, staged), .target.fd = -1, .partial.fd = -1};
+    struct drain_turn turn = {.drainer = drainer, .save = find_save(drainer, staged), .partial.fd = -1};
     bool under_way = strcmp(drainer->child.name, staged->name) == 0, left = true;
     struct error why;
 

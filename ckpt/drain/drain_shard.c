@@ -61,7 +61,7 @@ static int open_partial(struct drain_turn *turn, struct error *err)
 
     if (turn->partial.fd >= 0)
         return 0;
-    if (drain_open_target(turn, err) < 0 || drain_check_abandoned(turn, err) < 0 || drain_check_claim(turn, err) < 0)
+    if (drain_check_abandoned(turn, err) < 0 || drain_check_claim(turn, err) < 0)
         return -1;
     if (!made) {
         /* What an earlier run left must not remove a later one's attempts at its step. */
@@ -324,19 +324,6 @@ struct queue {
     size_t count;
 };
 
-/* The shards whose parts are in queue->from. */
-static int list_parts(struct queue *queue, struct error *err)
-{
-    struct listing listing = listing_open(queue->from);
-    const char *name;
-    int shard, shards;
-
-    while ((name = listing_next(&listing)))
-        if (name_parse_shard(name, SHARD_PART, &shard, &shards) && shards == queue->turn->save->staged.save.shards)
-            listing_keep(&listing, (void **)&queue->shards, &queue->count, &shard, sizeof shard);
-    return listing_close(&listing, err);
-}
-
 static int drain_item(void *arg, int worker, size_t item, struct error *err)
 {
     const struct queue *queue = arg;
@@ -351,11 +338,17 @@ static int drain_item(void *arg, int worker, size_t item, struct error *err)
 int drain_shards(struct drain_turn *turn, const struct directory *from, struct error *err)
 {
     struct queue queue = {.turn = turn, .from = from};
-    int result = open_partial(turn, err);
+    struct listing listing = listing_open(from);
+    int shard, shards, result;
+    const char *name;
 
-    turn->abort = false;
+    while ((name = listing_next(&listing)))
+        if (name_parse_shard(name, SHARD_PART, &shard, &shards) && shards == turn->save->staged.save.shards)
+            listing_keep(&listing, (void **)&queue.shards, &queue.count, &shard, sizeof shard);
+    result = listing_close(&listing, err);
     if (result == 0)
-        result = list_parts(&queue, err);
+        result = open_partial(turn, err);
+    turn->abort = false;
     if (result == 0)
         result = workers_run(turn->drainer->options.threads, queue.count, drain_item, &queue, err);
     free(queue.shards);

@@ -9,11 +9,6 @@
 
 #define LOST_SECONDS 5.0 /* a network file system may show another node's rename late */
 
-int drain_open_target(struct drain_turn *turn, struct error *err)
-{
-    return turn->target.fd >= 0 ? 0 : directory_open(&turn->target, NULL, turn->save->staged.save.dir, err);
-}
-
 int drain_check_abandoned(struct drain_turn *turn, struct error *err)
 {
     const struct staged_save *save = &turn->save->staged.save;
