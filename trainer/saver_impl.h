@@ -144,13 +144,11 @@ void saver_poll(struct saver *saver);
  * then ckpt_stage_shard returns 1 and the save is written directly. All ranks get the same *proceed. With `wait`,
  * returns only when it is true.
  *
- * While the stage is full on some node, the ranks agree on the oldest step that a node can give up
- * (ckpt_stage_find_oldest), and every node drops it (ckpt_stage_drop). The next one is looked for when no node has that
- * step any more.
- *
- * A save is given up if its target fails or does not answer; and while the run stops, if the stage stays full for some
- * seconds, whatever the target does: the newest state comes first. The save that muster-ckptd works on is kept,
- * unless the last save of a run needs room and no other can be given up.
+ * While the stage is full on some node, the ranks agree on the oldest step that a node can give up, and every node drops
+ * it. The next one is looked for when no node has that step any more. A save is given up if its target fails or does not
+ * answer; and while the run stops, if the stage stays full for some seconds, whatever the target does: the newest state
+ * comes first. The save that muster-ckptd works on is kept, unless the last save of a run needs room and no other can be
+ * given up (ckpt_stage_find_oldest).
  */
 int saver_make_room(struct saver *saver, bool wait, bool *proceed, struct error *err);
 

@@ -29,26 +29,13 @@ static int enter_stage(struct ckpt_stage *stage, const char *path, struct error 
     return stage->users < 0 ? error_errno(err, CODE_IO, "%s/" STAGE_USERS, path) : 0;
 }
 
-/* Whether it is one of this user, of a format that is known: 1; 0 if it is not this user's or is gone; -1. */
-static int check_earlier(const char *path, struct error *err)
-{
-    struct directory stage;
-    int result;
-
-    if (stage_directory_open(&stage, path, NULL) < 0)
-        return 0;
-    result = stage_check_format(&stage, err) < 0 ? -1 : 1;
-    directory_close(&stage);
-    return result;
-}
-
 int ckpt_stage_earlier(const struct ckpt_stage_config *config, struct ckpt_stage_name **names, size_t *count,
                        struct error *err)
 {
     char prefix[4096], path[4096];
     struct ckpt_stage_name found = {0};
     const char *own = prefix + strlen(config->root) + 1, *name;
-    struct directory root;
+    struct directory root, stage;
     struct listing listing;
     int known = 0;
 
@@ -63,8 +50,11 @@ int ckpt_stage_earlier(const struct ckpt_stage_config *config, struct ckpt_stage
             continue;
         snprintf(found.name, sizeof found.name, "%s", name);
         snprintf(path, sizeof path, "%s/%s", config->root, name);
-        known = check_earlier(path, err);
-        if (known > 0)
+        if (stage_directory_open(&stage, path, NULL) < 0) /* not this user's, or gone */
+            continue;
+        known = stage_check_format(&stage, err);
+        directory_close(&stage);
+        if (known == 0)
             listing_keep(&listing, (void **)names, count, &found, sizeof found);
     }
     if (listing_close(&listing, known < 0 ? NULL : err) < 0)
@@ -187,45 +177,39 @@ int ckpt_stage_poll(struct ckpt_stage *stage, struct ckpt_save_status *ended, st
     return 1;
 }
 
-static bool find_trouble(const struct status *status, struct ckpt_save_status *trouble, bool *draining)
+/* False if a save is getting on, whatever another waits for. Otherwise *trouble is the oldest with a reason; or its
+ * reason is "", if none has one. */
+static bool find_trouble(const struct status *status, struct ckpt_save_status *trouble)
 {
-    const struct ckpt_save_status *oldest = NULL;
-
+    trouble->reason[0] = '\0';
     for (size_t i = 0; i < status->count; i++) {
         const struct ckpt_save_status *one = &status->saves[i];
 
-        if (one->state == CKPT_DRAINING && !one->reason[0]) {
-            *draining = true; /* this one is getting on, whatever another waits for */
+        if (one->state == CKPT_DRAINING && !one->reason[0])
             return false;
-        }
-        if (one->state < CKPT_COMMITTED && one->reason[0] && (!oldest || one->started < oldest->started))
-            oldest = one;
+        if (one->state < CKPT_COMMITTED && one->reason[0] && (!trouble->reason[0] || one->started < trouble->started))
+            *trouble = *one;
     }
-    if (oldest)
-        *trouble = *oldest;
-    return oldest;
+    return true;
 }
 
 bool ckpt_stage_find_trouble(struct ckpt_stage *stage, struct ckpt_save_status *trouble)
 {
-    bool draining;
-
-    return read_status(stage, NULL) == 0 && find_trouble(&stage->status, trouble, &draining);
+    return read_status(stage, NULL) == 0 && find_trouble(&stage->status, trouble) && trouble->reason[0];
 }
 
 bool ckpt_stage_stands_still(const char *path, struct ckpt_save_status *trouble)
 {
     struct status *status = calloc(1, sizeof *status);
     struct directory stage;
-    bool draining = false;
+    bool still = true;
 
     if (status && stage_directory_open(&stage, path, NULL) == 0) {
-        if (status_read(status, &stage, NULL) == 0)
-            find_trouble(status, trouble, &draining);
+        still = status_read(status, &stage, NULL) < 0 || find_trouble(status, trouble);
         directory_close(&stage);
     }
     free(status);
-    return !draining;
+    return still;
 }
 
 bool ckpt_stage_find_oldest(struct ckpt_stage *stage, uint64_t step, bool failing, bool any,

@@ -101,11 +101,6 @@ double stage_signed_at(const struct directory *stage);
  * status.json: the state of each save (struct ckpt_save_status). Only the drainer writes it: a whole new file each
  * time, which it renames into place. It is for people (muster-ckpt status), and ranks read from it how their saves
  * ended.
- *
- *   {"pid", "host", "updated",                      of the drainer; seconds since 1970
- *    "generations": [{"step", "attempt", "dir", "state", "bytes_done", "bytes_total", "rate", "started", "ended",
- *                     "serial", "newest", "reason"}]}
- *
  * The last STATUS_ENDED saves that ended come first, oldest first, and then those under way. serial never decreases: a
  * reader that remembers the greatest one it has seen misses none.
  */
