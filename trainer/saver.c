@@ -62,9 +62,7 @@ static int copies_are_done(struct saver *s, struct error *err)
     double going_on = !atomic_load(&s->shard_save.copied);
 
     comm_purpose(s->world, "copy status", "of a checkpoint");
-    if (comm_max_f64(s->world, &going_on, 1, err) < 0)
-        return -1;
-    return going_on == 0;
+    return comm_max_f64(s->world, &going_on, 1, err) < 0 ? -1 : going_on == 0;
 }
 
 /* 0: staged on every rank; 1: not possible, *err says why; -1. */

@@ -152,16 +152,18 @@ static void end_leftover(const struct drainer *drainer)
     free(status);
 }
 
-/* True when this process has the stage's lock; else errno says why. With `waits`, waits for another process that has
- * it, which may leave something; and ends that process if it does not move. */
-static bool wait_for_lock(struct drainer *drainer, bool waits)
+/* Takes the lock. May wait for another process that has it, which may leave something; and ends that process if it does
+ * not move. If false, *result is what ckpt_drain returns. */
+static bool lock_stage(struct drainer *drainer, int *result, struct error *err)
 {
+    bool waits = drainer->options.once && drainer_waits(drainer);
     struct standstill still = {0};
 
-    for (;;) {
-        drainer->lock = stage_lock(&drainer->stage, STAGE_LOCK, false);
-        if (drainer->lock >= 0 || errno != EAGAIN || !waits || drainer_must_stop(drainer) || !drainer_waits(drainer))
-            return drainer->lock >= 0;
+    *result = CKPT_DRAIN_BUSY;
+    if (drainer->options.require_unused && stage_is_locked(&drainer->stage, STAGE_USERS))
+        return false;
+    while ((drainer->lock = stage_lock(&drainer->stage, STAGE_LOCK, false)) < 0 && errno == EAGAIN && waits &&
+           !drainer_must_stop(drainer) && drainer_waits(drainer)) {
         if (standstill_look(&still, stage_signed_at(&drainer->stage)) >= SILENT_SECONDS &&
             !stage_is_locked(&drainer->stage, STAGE_USERS)) {
             drainer_log(drainer, true, "failed: the process that drains %s has not moved for %.0f s: it is killed",
@@ -171,17 +173,7 @@ static bool wait_for_lock(struct drainer *drainer, bool waits)
         }
         clock_sleep(PASS_SECONDS);
     }
-}
-
-/* Takes the lock. If that is not possible, *result is what ckpt_drain returns. */
-static bool lock_stage(struct drainer *drainer, int *result, struct error *err)
-{
-    bool waits = drainer->options.once && drainer_waits(drainer);
-
-    *result = CKPT_DRAIN_BUSY;
-    if (drainer->options.require_unused && stage_is_locked(&drainer->stage, STAGE_USERS))
-        return false;
-    if (wait_for_lock(drainer, waits))
+    if (drainer->lock >= 0)
         return true;
     if (stage_is_removed(&drainer->stage)) { /* another drainer has ended, and removed it, since it was opened */
         *result = CKPT_DRAIN_DONE;

@@ -209,13 +209,10 @@ static int stage_data_and_part(struct ckpt_stage *stage, const struct ckpt_save 
 
 int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err)
 {
-    void *header;
+    void *header = NULL;
     struct manifest *part = manifest_create_part(save, &header, err);
-    int result;
+    int result = part ? stage_data_and_part(stage, save, part, header, err) : -1;
 
-    if (!part)
-        return -1;
-    result = stage_data_and_part(stage, save, part, header, err);
     free(header);
     manifest_destroy(part);
     return result;
@@ -223,13 +220,11 @@ int ckpt_stage_shard(struct ckpt_stage *stage, const struct ckpt_save *save, str
 
 int ckpt_stage_reserve(struct ckpt_stage *stage, const struct ckpt_save *save, struct error *err)
 {
-    void *header;
+    void *header = NULL;
     struct manifest *part = manifest_create_part(save, &header, err);
-    int result;
+    int result =
+        part ? stage_reserve_slots(stage, save->shard, save->shards, manifest_shard_bytes(part->shard), err) : -1;
 
-    if (!part)
-        return -1;
-    result = stage_reserve_slots(stage, save->shard, save->shards, manifest_shard_bytes(part->shard), err);
     free(header);
     manifest_destroy(part);
     return result;

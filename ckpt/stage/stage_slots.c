@@ -143,35 +143,27 @@ static uint64_t beside_ranks(const struct ckpt_stage_config *config, uint64_t ro
 }
 
 /* Check that the stage's file system, and memory if it is a RAM disk, have room for so many bytes more. */
-static int check_room(const struct ckpt_stage *of_rank, uint64_t bytes, struct error *err)
+static int check_room(const struct ckpt_stage *stage, uint64_t bytes, struct error *err)
 {
-    const struct directory *stage = &of_rank->directory;
+    struct {
+        const char *of;
+        uint64_t left;
+    } rooms[] = {{"the file system", 0}, {"this node's memory", 0}, {"the job's memory limit", 0}}, *least = rooms;
     struct statfs fs;
-    uint64_t room;
-    const char *of = "the file system";
 
-    if (fstatfs(stage->fd, &fs) < 0)
+    if (fstatfs(stage->directory.fd, &fs) < 0)
         return 0;
-    room = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
-    /* A RAM disk may have more room than the node has memory left; the kernel would then kill a process. */
-    if (fs.f_type == TMPFS_MAGIC) {
-        uint64_t memory = beside_ranks(&of_rank->config, memory_available());
-        /* pages of a RAM disk count for the first process that touches them */
-        uint64_t groups = beside_ranks(&of_rank->config, memory_limit_left());
-
-        if (memory < room) {
-            room = memory;
-            of = "this node's memory";
-        }
-        if (groups < room) {
-            room = groups;
-            of = "the job's memory limit";
-        }
-    }
-    if (room >= bytes)
+    rooms[0].left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+    /* A RAM disk may have more room than the node has memory left; the kernel would then kill a process. Its pages count
+     * for the first process that touches them. */
+    rooms[1].left = beside_ranks(&stage->config, memory_available());
+    rooms[2].left = beside_ranks(&stage->config, memory_limit_left());
+    for (int i = 1; fs.f_type == TMPFS_MAGIC && i < 3; i++)
+        least = rooms[i].left < least->left ? &rooms[i] : least;
+    if (least->left >= bytes)
         return 0;
-    return error_set(err, CODE_IO, "%s: a staged shard takes %" PRIu64 " bytes, %s has %" PRIu64 " left", stage->path,
-                     bytes, of, room);
+    return error_set(err, CODE_IO, "%s: a staged shard takes %" PRIu64 " bytes, %s has %" PRIu64 " left",
+                     stage->directory.path, bytes, least->of, least->left);
 }
 
 static int make_slot(struct ckpt_stage *stage, const char *name, uint64_t bytes, struct slot **slot, struct error *err)

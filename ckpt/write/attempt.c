@@ -201,9 +201,7 @@ int attempt_abandon(const struct directory *parent, uint64_t step, const char *a
         return 0;
     name_attempt(from, ATTEMPT_PARTIAL, step, attempt);
     name_attempt(to, ATTEMPT_ABANDONED, step, attempt);
-    if (attempt_check_formats_in(parent, from, err) < 0)
-        return -1;
-    if (leave_marker(parent, from, to, err) < 0)
+    if (attempt_check_formats_in(parent, from, err) < 0 || leave_marker(parent, from, to, err) < 0)
         return -1;
     /* Durable before it is emptied: else a crash could bring back the old name with half the files. */
     if (directory_sync(parent, err) < 0 || directory_open_made(&abandoned, parent, to, err) < 0)
