@@ -110,7 +110,7 @@ int saver_save_directly(struct saver *saver, const struct ckpt_progress *snapsho
 /* Puts before *err of which step the checkpoint failed. Returns -1. */
 int saver_name_failed(uint64_t step, struct error *err);
 
-/* ---- saver_drain.c: the stage, and staged saves until they are committed ----------------------------------------- */
+/* ---- saver_stage.c: the stage, and staged saves until they are committed ----------------------------------------- */
 
 /*
  * Start a muster-ckptd for each stage that earlier runs have left on this node, and wait for them. Then make the node's

@@ -1,5 +1,5 @@
 /*
- * saver_drain.c - the trainer's side of staged saves: runs the muster-ckptd that drains the node's stage (ckpt/drain/),
+ * saver_stage.c - the trainer's side of staged saves: runs the muster-ckptd that drains the node's stage (ckpt/drain/),
  * reads what becomes of the saves, makes room for the next one, and waits until all are committed.
  */
 #include "trainer/saver_impl.h"
