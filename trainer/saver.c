@@ -70,7 +70,6 @@ static int end_copy(struct saver *s, struct error *err)
 {
     int result = shard_save_wait(&s->shard_save, err);
     double worst = result < 0 ? 2 : result;
-    struct error ignored;
 
     comm_purpose(s->world, "copy status", "of a checkpoint");
     if (comm_max_f64(s->world, &worst, 1, err) < 0)
@@ -79,7 +78,7 @@ static int end_copy(struct saver *s, struct error *err)
         return s->job->checkpoint.partner ? nodes_exchange(&s->run->nodes, s->stage, &s->shard_save.save, s->world, err)
                                           : 0;
     if (s->first)
-        ckpt_stage_drop(s->stage, s->shard_save.save.state.step, s->shard_save.attempt, "", &ignored);
+        ckpt_stage_drop(s->stage, s->shard_save.save.state.step, s->shard_save.attempt, "", NULL);
     comm_agree(s->world, result == 0 ? 0 : -1, err); /* the error of a rank that failed, on all ranks */
     return worst == 1 && err->code != CODE_PEER ? 1 : -1;
 }

@@ -33,17 +33,11 @@ static int write_shards(struct engine *e, const struct ckpt_save *save, struct e
 {
     int result = ckpt_write_shard(save, err);
     double failed = result < 0;
-    struct error sum_error;
 
-    if (comm_sum_f64(e->world, &failed, 1, &sum_error) < 0) {
-        *err = sum_error;
+    if (comm_sum_f64(e->world, &failed, 1, err) < 0)
         return -1;
-    }
-    if (failed > 0 && comm_rank(e->world) == 0) {
-        struct error ignored; /* why the save failed is what counts */
-
-        ckpt_remove_attempt(save->dir, save->state.step, save->attempt, &ignored);
-    }
+    if (failed > 0 && comm_rank(e->world) == 0) /* why the save failed is what counts */
+        ckpt_remove_attempt(save->dir, save->state.step, save->attempt, NULL);
     return comm_agree(e->world, result, err);
 }
 

@@ -16,8 +16,6 @@
 #include "trainer/programs.h"
 
 enum {
-    NAME_SIZE = CKPT_ATTEMPT_SIZE, /* of the stage's name; what ckpt_stage_open takes */
-    LINE_SIZE = 1024,
     MOST_RESTARTS = 5, /* of a muster-ckptd that ends again and again */
     LONG_LIVED = 10,   /* seconds after a restart until `restarts` is 0 again */
     SILENT_SECONDS = 5,
@@ -35,7 +33,7 @@ enum {
 static void log_of_node(struct saver *s, const char *format, ...)
 {
     int rank = comm_rank(s->world);
-    char line[LINE_SIZE];
+    char line[1024];
     va_list args;
 
     va_start(args, format);
@@ -153,7 +151,7 @@ static void supervise_ckptd(struct saver *s)
  * epilog looks for too. The checksum is of the checkpoint directory, for runs without Slurm, and for several in one
  * job. The node, or what fits of its name, is part of it because tests run several nodes on one machine.
  */
-static int name_stage(struct saver *s, char name[static NAME_SIZE], struct error *err)
+static int name_stage(struct saver *s, char name[static CKPT_ATTEMPT_SIZE], struct error *err)
 {
     const char *job = getenv("SLURM_JOB_ID"), *host = s->run->locations[comm_rank(s->world)].host;
     char path[4096];
@@ -163,7 +161,7 @@ static int name_stage(struct saver *s, char name[static NAME_SIZE], struct error
         where = crc32c(0, path, strlen(path));
     if (comm_broadcast(s->world, &where, sizeof where, 0, err) < 0)
         return -1;
-    snprintf(name, NAME_SIZE, "%.10s.%.44s.%08x", job && job[0] ? job : "run", host, (unsigned)where);
+    snprintf(name, CKPT_ATTEMPT_SIZE, "%.10s.%.44s.%08x", job && job[0] ? job : "run", host, (unsigned)where);
     return 0;
 }
 
@@ -202,7 +200,7 @@ int saver_do_without(struct saver *s, struct error *err)
 static int open_on_node(struct saver *s, struct error *err)
 {
     int rank = comm_rank(s->world), result = 0;
-    char name[NAME_SIZE], root[JOB_PATH_SIZE];
+    char name[CKPT_ATTEMPT_SIZE], root[JOB_PATH_SIZE];
     bool seen = job_stage_choose(s->job->checkpoint.stage, getenv(JOB_STAGE_VARIABLE), root);
     struct footprint bytes = rank_config_bytes(&s->engine->config);
     struct ckpt_stage_config config = {
@@ -319,12 +317,9 @@ static void log_uncommitted(struct saver *s, const char *why)
 /* Gives all ranks the reason of the lowest rank that has one: 1, 0 if none has one, -1. */
 static int share_reason(struct saver *s, bool have, const char *reason, struct error *err)
 {
-    struct error why;
-
-    if (comm_agree(s->world, have ? error_set(&why, CODE_IO, "%s", reason) : 0, &why) == 0)
+    if (comm_agree(s->world, have ? error_set(err, CODE_IO, "%s", reason) : 0, err) == 0)
         return 0;
-    *err = why;
-    return why.code == CODE_IO ? 1 : -1;
+    return err->code == CODE_IO ? 1 : -1;
 }
 
 /* Every node drops the saves of that step, for a newer one. */

@@ -138,7 +138,6 @@ static int try_commit(struct drain_turn *turn, struct error *err)
     const struct staged_save *save = &turn->save->staged.save;
     const char *partial = turn->save->staged.name;
     char committed[FILE_NAME_SIZE];
-    struct error abandoned;
     int result;
 
     if (drain_check_abandoned(turn, err) < 0 ||
@@ -159,17 +158,14 @@ static int try_commit(struct drain_turn *turn, struct error *err)
     if (result == 0 && may_be_seen_later(turn->save))
         return 0;
     name_step(committed, save->step);
-    if (result == 0 && file_exists(&turn->target, committed)) /* step-N exists and its manifest cannot be found, for
-                                                                 example because a storage server is down: it is unknown
-                                                                 whose it is */
+    /* Its manifest cannot be found, for example because a storage server is down: it is unknown whose it is. */
+    if (result == 0 && file_exists(&turn->target, committed))
         return error_set(err, CODE_IO, "%s/%s/" MANIFEST_NAME " cannot be found", save->dir, committed);
     if (result == 0)
         error_set(err, CODE_DATA, "%s/%s: has been removed", save->dir, partial);
     /* Another node may have abandoned it: then files vanish during the commit. */
-    if (drain_check_abandoned(turn, &abandoned) < 0) {
-        *err = abandoned;
+    if (drain_check_abandoned(turn, err) < 0)
         return -1;
-    }
     if (err->code == CODE_DATA) /* in the target: the staged data is not damaged */
         return drain_judge_missing(turn, err);
     err->code = CODE_IO;

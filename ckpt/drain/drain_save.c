@@ -19,8 +19,7 @@
 #define FIRST_LOG   30.0
 #define MOST_LOG    600.0
 
-#define MISSING_SECONDS                                                                                                \
-    300.0 /* without a change in the attempt, until the log says that other nodes' shards are missing */
+#define MISSING_SECONDS 300.0 /* without a change, until the log says that other nodes' shards are missing */
 
 /* Its record, or a new one. */
 static struct drain_save *find_save(struct drainer *drainer, const struct staged *staged)
@@ -239,7 +238,6 @@ bool drainer_abandon_next(struct drainer *drainer)
 {
     struct drain_save *save = drainer->shared->saves, *end = save + DRAIN_SAVES, own;
     struct drain_turn turn = {.drainer = drainer, .save = &own};
-    struct error ignored;
 
     while (save < end && !save->dropped)
         save++;
@@ -247,7 +245,7 @@ bool drainer_abandon_next(struct drainer *drainer)
         return save < end;
     own = *save; /* the record is free, and the child has a copy */
     save->dropped = false;
-    drain_child_start(&turn, &ignored);
+    drain_child_start(&turn, NULL);
     return true;
 }
 
