@@ -32,9 +32,8 @@ struct ckpt_drain_options {
                             that is left. If false: waits for more saves while a process may stage; then continues as
                             with `once` */
     bool partner;   /* drain partner's copies that the target lacks, also while a process may stage */
-    bool
-        require_unused; /* return CKPT_DRAIN_BUSY also if a process may still stage. With `once`, a target that fails is
-                            tried once, whatever `seconds` */
+    bool require_unused; /* return CKPT_DRAIN_BUSY also if a process may still stage. With `once`, try a target that
+                            fails once, whatever `seconds` */
     const volatile sig_atomic_t *stop;      /* may be NULL: return soon after it became other than 0 */
     const volatile sig_atomic_t *run_ended; /* may be NULL. As long as it is 0, the run goes on that started this: what
                                                fails is tried again and again, with `once` too */

@@ -123,16 +123,14 @@ struct listing listing_open(const struct directory *directory)
 
 const char *listing_next(struct listing *listing)
 {
-    struct dirent *entry = NULL;
+    struct dirent *entry;
 
     if (listing->failure)
         return NULL;
-    for (;;) {
-        errno = 0;
+    errno = 0;
+    do
         entry = readdir(listing->stream);
-        if (!entry || (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0))
-            break;
-    }
+    while (entry && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
     if (!entry)
         listing->failure = errno;
     return entry ? entry->d_name : NULL;

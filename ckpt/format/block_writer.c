@@ -37,8 +37,7 @@ struct block_writer {
     uint64_t block;
     uint32_t *crcs; /* of blocks handed over */
 
-    struct writer_thread
-        threads[THREADS]; /* thread b % THREADS writes block b; a disk is faster with several in flight */
+    struct writer_thread threads[THREADS]; /* thread b % THREADS writes block b; some in flight make a disk faster */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Under the lock: */
