@@ -26,8 +26,8 @@ static const struct option_group {
     {VALUE, OTHER, offsetof(struct srun_line, tasks_per_node), "ntasks-per-node"},
     {VALUE, SHARES, 0, "cpus-per-task,c tres-per-task"},
     {VALUE, PLACES, 0,
-     "distribution,m nodelist,w nodefile,F exclude,x relative,r ntasks-per-core ntasks-per-gpu ntasks-per-socket "
-     "het-group constraint,C"},
+     "distribution,m nodelist,w nodefile,F relative,r ntasks-per-core ntasks-per-gpu ntasks-per-socket het-group "
+     "constraint,C"},
     {FLAG, PLACES, 0, "multi-prog test-only no-allocate,Z"},
     {VALUE, JOBID | PLACES, 0, "jobid"},
     {FLAG, INTERACTIVE | PLACES, 0, "interactive"},
@@ -36,10 +36,11 @@ static const struct option_group {
      "disable-status,X exact label,l overcommit,O overlap preserve-env,E quiet,Q quit-on-interrupt unbuffered,u "
      "verbose,v"},
     {VALUE, OTHER, 0,
-     "chdir,D comment cpu-freq cpus-per-gpu deadline epilog error,e export gpu-bind gpu-freq gpus,G gpus-per-node "
-     "gpus-per-task gres gres-flags input,i job-name,J mem mem-bind mem-per-cpu mem-per-gpu mpi msg-timeout network "
-     "open-mode output,o profile prolog qos,q signal slurmd-debug task-epilog task-prolog threads,T time,t tres-bind "
-     "wait,W"},
+     "chdir,D comment cpu-freq cpus-per-gpu deadline epilog error,e exclude,x export gpu-bind gpu-freq gpus,G "
+     "gpus-per-node gpus-per-task gres gres-flags input,i job-name,J mem mem-bind mem-per-cpu mem-per-gpu mpi "
+     "msg-timeout network open-mode output,o profile prolog qos,q signal slurmd-debug task-epilog task-prolog "
+     "threads,T "
+     "time,t tres-bind wait,W"},
     {MAYBE, OTHER, 0, "exclusive immediate,I kill-on-bad-exit,K no-kill,k propagate pty"},
 };
 

@@ -63,7 +63,6 @@ static void what_places_or_binds_is_seen(void **state)
                                           "-w n1",
                                           "-wn1",
                                           "--nodelist n1",
-                                          "-x n3",
                                           "-r 1",
                                           "--relative=1",
                                           "--multi-prog",
@@ -95,6 +94,7 @@ static void a_second_component_has_its_own_nodes(void **state)
     assert_true(line.places);
     assert_string_equal(line.nodes, "2");
     assert_false(READ("srun -q high a b:c").places);
+    assert_false(READ("srun -x n3 prog").places); /* muster-supervise leaves nodes out */
 }
 
 /* They may take a value, which looks like a program, or decide about nodes. */
