@@ -307,7 +307,7 @@ static void the_report_says_who_waits(void **state)
     hang_world_take(&w, 20);
     text = report_of(w.ranks, w.size);
     assert_int_equal(strncmp(text, "rank 5 on n3 is stopped", 23), 0);
-    assert_non_null(strstr(text, "\njob 7\n"));
+    assert_non_null(strstr(text, "\njob 7, at step 12\n"));
     assert_non_null(strstr(text, "\n  ranks 0-4, 6-7 wait in reduce-scatter of block 5 gradients (dp), for 20 s\n"));
     assert_non_null(strstr(text, "\n*     5  n3               stopped "));
     assert_non_null(strstr(text, "12.3 "));

@@ -91,8 +91,8 @@ void hang_cause(struct record_cause *cause, const struct hang_verdict *verdict, 
                 int world);
 
 /*
- * The whole report, malloc'ed; NULL when out of memory: the cause, `title`, the waiting ranks and their operations, a
- * line for each rank (at most most_lines; 0 for all), and the last operations of the named ranks. If the named ranks
+ * The whole report, malloc'ed; NULL when out of memory: the cause, `title` with the greatest step of all ranks, which
+ * muster-supervise(1) reads, the waiting ranks and their operations, a line for each rank (at most most_lines; 0 for all), and the last operations of the named ranks. If the named ranks
  * have aborted, it ends in HANG_ABORTED_LINE, by which hang_cause_read sets record_cause.aborted on other nodes.
  */
 #define HANG_ABORTED_LINE "the abort is the cause: no other rank was lost\n"

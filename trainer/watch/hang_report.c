@@ -305,9 +305,12 @@ static void print_report(FILE *out, const char *title, const struct hang_verdict
                          int world, int most_lines)
 {
     int lines = 0, histories = 0;
+    long long step = 0;
 
+    for (int rank = 0; rank < world; rank++)
+        step = ranks[rank].record.step > step ? (long long)ranks[rank].record.step : step;
     put_cause(out, v, ranks, world);
-    fprintf(out, "\n%s\n\n", title);
+    fprintf(out, "\n%s, at step %lld\n\n", title, step);
     print_waiting(out, ranks, world);
     fprintf(out, "\n%7s  %-16s %-20s %10s  %-10s waits in, or last entered\n", "rank", "node", "state", "unchanged",
             "step.micro");
