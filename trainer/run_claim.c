@@ -115,6 +115,15 @@ static bool is_same_job(const struct ckpt_claim *owner, const struct ckpt_claim 
            (strcmp(owner->host, own->host) == 0 && json_equal(owner->keys, own->keys));
 }
 
+/* In this allocation, by muster-supervise(1), which has cancelled that step: a lost node may keep it listed for long. */
+static bool has_ended_here(const struct ckpt_claim *owner, const struct ckpt_claim *own)
+{
+    const char *ended = getenv("MUSTER_ENDED_STEP");
+
+    return ended && ended[0] && owner->step[0] && owner->restart == own->restart &&
+           strtol(owner->step, NULL, 10) <= strtol(ended, NULL, 10);
+}
+
 static enum process_state inspect_owner(const struct ckpt_claim *owner, const struct ckpt_claim *own)
 {
     struct process process = process_self();
@@ -135,6 +144,8 @@ static enum verdict judge_owner(const struct claim_watch *watch, const struct ck
     enum slurm_answer answer;
 
     if (owner->released > 0)
+        return OWNER_DEAD;
+    if (own->job[0] && is_same_job(owner, own) && has_ended_here(owner, own))
         return OWNER_DEAD;
     if (own->job[0] && is_same_job(owner, own) && owner->restart != own->restart)
         return owner->restart < own->restart ? OWNER_DEAD : OWNER_ALIVE;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # bats file_tags=more
-# A rank that is stopped or killed on a node: the report names it and its node, and Slurm requeues the job.
+# A rank that is stopped or killed on a node: the report names it and its node, and the run starts again.
 load helpers
 
 setup_file() {
@@ -36,16 +36,16 @@ pid_of() {
 stopped() {
     eventually 60 steps_done 110 # with a checkpoint to go on from
     kill -STOP "$(pid_of "$1")"
-    eventually 60 job_is 'Restarts=1'
-    [ -f "ckpt/hang-$JOB.0.0/hang-report.txt" ]
-    [[ $(head -n 1 "ckpt/hang-$JOB.0.0/hang-report.txt") == $2 ]]
-    grep -q "^job $JOB, step 0, restart 0, " "ckpt/hang-$JOB.0.0/hang-report.txt"
+    eventually 60 grep -q '^muster-supervise: restart 1 of 5 on [23] of [23] nodes after: rank' "$OUT"
+    [ -f "ckpt/hang-$JOB.1.0/hang-report.txt" ]
+    [[ $(head -n 1 "ckpt/hang-$JOB.1.0/hang-report.txt") == $2 ]]
+    grep -Eq "^job $JOB, step 1, restart 0, .*, at step [1-9][0-9]{2}$" "ckpt/hang-$JOB.1.0/hang-report.txt"
     [ "$(grep -c '^---- this run hangs' "$OUT")" -eq 1 ]
     eventually 120 job_is 'JobState=COMPLETED'
     grep -q '^resumed from ' "$OUT"
     grep -q '^done at step 800$' "$OUT"
     [ "$(wc -l <metrics.jsonl)" -eq 800 ]
-    job_is 'Restarts=1 '
+    job_is 'Restarts=0 '
 }
 
 @test "a stopped rank that shares its node is named as stopped, and all ranks end with 76" {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # bats file_tags=more
-# etc/train.sbatch, as it is shipped: preempted, it comes back on the nodes that are left; a dead node does not end it.
+# etc/train.sbatch, as it is shipped: preempted, it comes back on the nodes that are left.
 # However it is preempted, it is requeued once at most and finishes once. In the place of muster-train stands a script
 # with its exit codes: it answers --mpi, notes where it runs, and on TERM it exits with 75. Files change what it does:
 # with `finish` it ends well at once, with `last_step` on TERM, with `deaf` it does not stop on TERM.
@@ -151,7 +151,7 @@ ended_once() {
     urgent
     eventually 45 ended
     scontrol show job "$JOB" | grep -q 'Restarts=0 '
-    grep -q '^train.sbatch: not requeued: it was preempted with PreemptMode=CANCEL; submit it again' "$OUT"
+    grep -q '^muster-supervise: not requeued: it was preempted with PreemptMode=CANCEL; submit it again' "$OUT"
 }
 
 @test "scancel --full with USR1 saves and requeues; with TERM it ends srun too, and is no way to stop a run" {
@@ -173,7 +173,7 @@ ended_once() {
     urgent
     eventually 45 ended
     scontrol show job "$JOB" | grep -q 'Restarts=0 '
-    grep -q '^train.sbatch: not requeued: it has --no-requeue, ' "$OUT"
+    grep -q '^muster-supervise: not requeued: it has --no-requeue, ' "$OUT"
     no_line -q 'slurmctld does not answer' "$OUT"
 }
 
@@ -188,11 +188,22 @@ ended_once() {
     ranks_of_run 0 4
 }
 
-@test "when a node dies, Slurm requeues the job on the three remaining nodes" {
+@test "when a node dies, the run starts again on the three remaining nodes; without --no-kill, Slurm requeues the job" {
     local begun=$SECONDS
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
-    eventually 90 ranks_of_run 1 3
+    eventually 90 ranks_of_run 0 3
     echo "# restarted after $((SECONDS - begun)) s" >&3
+    job_is 'Restarts=0 '
+    scancel "$JOB"
+    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
+    eventually 30 all_idle
+    OUT=$OUT.again
+    sed '/--no-kill/d' "$TOP/etc/train.sbatch" >script
+    JOB=$(sbatch --parsable --output="$OUT" script job.cfg)
+    eventually 45 ranks_of_run 0 4
+    grep -q '^muster-supervise: without #SBATCH --no-kill, Slurm ends and requeues the job when a node dies$' "$OUT"
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    eventually 90 ranks_of_run 1 3
     [ "$(nodes_of_run 1)" = "n1 n3 n4 " ]
     scancel "$JOB"
     "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
@@ -242,7 +253,7 @@ slurmctld_again() {
     gone() { [ -z "$(slurmctld_pid)" ]; }
     eventually 20 gone
     pkill -TERM -f "^/bin/sh $BATS_FILE_TMPDIR/bin/muster-train"
-    said() { grep -q '^train.sbatch: slurmctld does not answer, or refuses; asking again$' "$OUT"; }
+    said() { grep -q '^muster-supervise: slurmctld does not answer, or refuses; asking again$' "$OUT"; }
     # The script asks again; on newer releases srun itself waits until slurmctld is back, and the script asks then.
     eventually 20 said || srun_waits
     slurmctld_again

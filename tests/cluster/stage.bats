@@ -28,10 +28,12 @@ teardown() {
     rm -rf /dev/shm/muster-"$(id -u)-${JOB:?}".n[123].*
 }
 
-# submit KEY...: etc/train.sbatch on two or three nodes, one save at step 30
+# submit KEY...: etc/train.sbatch on two or three nodes, without restarts in place unless $restarts is set; one save at
+# step 30
 submit() {
+    sed "s/muster-supervise --/muster-supervise --restarts ${restarts:-0} --/" "$TOP/etc/train.sbatch" >train.sbatch
     echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 30; drain_mib = 1; $* };" >>job.cfg
-    JOB=$(sbatch --parsable --nodes=2-3 --output="$OUT" "$TOP/etc/train.sbatch" job.cfg)
+    JOB=$(sbatch --parsable --nodes=2-3 --output="$OUT" train.sbatch job.cfg)
 }
 
 # Step 30 is complete on every node, and nobody has committed it.
@@ -78,6 +80,7 @@ completed() {
 }
 
 @test "after a node is lost with its staged save, its partner's copy is committed and the job resumes" {
+    restarts=5
     submit 'partner = true;'
     eventually 60 staged
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"

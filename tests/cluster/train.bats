@@ -15,6 +15,7 @@ setup() {
     tiny_job "$DIR"
     echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 20; };" >>"$DIR/job.cfg"
     cd "$DIR" || return
+    cp "$TOP/etc/train.sbatch" .
 }
 
 teardown() {
@@ -28,7 +29,7 @@ teardown() {
 submit() {
     sed -i "s/steps = 50;/steps = $1;/" job.cfg
     shift
-    JOB=$(sbatch --parsable --nodes=3 --cpus-per-task=1 --output="$OUT" "$@" "$TOP/etc/train.sbatch" job.cfg)
+    JOB=$(sbatch --parsable --nodes=3 --cpus-per-task=1 --output="$OUT" "$@" train.sbatch job.cfg)
 }
 
 # bats test_tags=quick
@@ -39,10 +40,11 @@ submit() {
     code=0
     sbatch --wait --nodes=1 --output="$OUT.none" "$TOP/etc/train.sbatch" || code=$?
     [ "$code" -eq 64 ]
-    [ "$(cat "$OUT.none")" = "train.sbatch: missing JOB.cfg: sbatch train.sbatch JOB.cfg [--set path=value]..." ]
+    [ "$(cat "$OUT.none")" = "usage: sbatch train.sbatch JOB.cfg [--set path=value]..." ]
 }
 
-@test "when a rank is killed, the others end, and the job is requeued, resumes and finishes" {
+@test "when a rank is killed, the others end; without restarts in place the job is requeued, resumes and finishes" {
+    sed -i 's/muster-supervise --/muster-supervise --restarts 0 --/' train.sbatch
     submit 1000
     eventually 30 steps_done 50
     pid=$(pgrep -f "muster-train job.cfg" | while read -r pid; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # bats file_tags=more
-# etc/train.sbatch decides by what Slurm says about the job. The private Slurm has no slurmdbd, and so no QOS: programs
-# that print the recorded lines of scontrol and sacctmgr stand in for it. requeue.bats runs the script on a real one.
+# muster-supervise requeues a job by what Slurm says about it. The private Slurm has no slurmdbd, and so no QOS: programs
+# that print the recorded lines of scontrol and sacctmgr stand in for it. requeue.bats runs it on a real one.
 load ../helpers
 
 setup() {
@@ -15,15 +15,28 @@ case "$*" in
 *"show job 8_3" | *"show job 7") cat job ;;
 *"show partition"*) echo "PartitionName=batch QoS=N/A PreemptMode=REQUEUE GraceTime=10" ;;
 *"show config") cat config ;;
+*"show hostnames"*) echo n1 ;;
+"write batch_script"*) ;;
 *) echo "scontrol $*" >>done ;;
 esac
 SH
     printf '#!/bin/sh\n[ -e qos ] && cat qos\n' >bin/sacctmgr
-    printf '#!/bin/sh\nexit 75\n' >bin/srun
+    step 'exit 75'
     chmod +x bin/*
     echo "JobId=7 JobName=gpt QOS=low Requeue=1 Restarts=0 PreemptTime=2026-01-02T03:04:05" >job
     slurm 22.05.8 preempt/qos
     : >done
+}
+
+# step SCRIPT: what srun does, but for the agents: they wait for the end of their input
+step() {
+    printf '#!/bin/bash\ncase "$*" in *--agent) exec cat >/dev/null ;; esac\n%s\n' "$1" >bin/srun
+}
+
+# supervised VARIABLE=VALUE...: muster-supervise in the job
+supervised() {
+    env SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch SLURM_JOB_NODELIST=n1 SLURM_TASKS_PER_NODE=1 \
+        SLURM_JOB_CPUS_PER_NODE=2 "$@" muster-supervise --restarts 0 -- srun muster-train job.cfg
 }
 
 # slurm VERSION PREEMPT_TYPE
@@ -33,7 +46,7 @@ slurm() {
 
 # script [VARIABLE=VALUE...]: the job's run, which ends with 75
 script() {
-    run env SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch "$@" bash "$TOP/etc/train.sbatch" job.cfg
+    run supervised "$@"
     echo "$output"
     cat done
     [ "$status" -eq 75 ]
@@ -74,16 +87,15 @@ script() {
 @test "a job that ends for good after a requeue has Requeue=0, also if slurmctld is down at that moment" {
     slurm 26.05.3 preempt/partition_prio
     sed -i 's/PreemptTime=.*/PreemptTime=None/' job
-    mv config gone
-    sed -i '2i case "$*" in *"show config") [ -e down ] || { touch down; mv gone config; exit 1; } ;; esac' bin/scontrol
+    sed -i '2i case "$*" in *"show config") [ ! -e ran ] || [ -e down ] || { touch down; exit 1; } ;; esac' bin/scontrol
     ended 0 SLURM_RESTART_COUNT=1
-    [ "$output" = "train.sbatch: slurmctld does not answer, or refuses; asking again" ]
+    [ "$output" = "muster-supervise: slurmctld does not answer, or refuses; asking again" ]
     [ "$(cat done)" = "scontrol update JobId=7 Requeue=0" ]
 }
 
 @test "if slurmdbd does not answer, the QOS's PreemptMode is logged as unknown and the job is requeued" {
     script
-    [ "$output" = "train.sbatch: preempted: the PreemptMode of QOS low is unknown, slurmdbd does not answer" ]
+    [ "$output" = "muster-supervise: preempted: the PreemptMode of QOS low is unknown, slurmdbd does not answer" ]
     grep -qx 'scontrol requeue 7' done
 }
 
@@ -113,8 +125,8 @@ script() {
 ended() {
     local code=$1
     shift
-    printf '#!/bin/sh\nexit %d\n' "$code" >bin/srun
-    run env SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch "$@" bash "$TOP/etc/train.sbatch" job.cfg
+    step "touch ran; exit $code"
+    run supervised "$@"
     echo "$output"
     [ "$status" -eq "$code" ]
 }
@@ -136,8 +148,9 @@ ended() {
 
 # bats test_tags=quick
 @test "with sbatch --signal=B:USR1, the script forwards the signal to srun and requeues the job" {
-    printf '#!/bin/bash\ntrap "echo stopped; exit 75" USR1\ntouch begun\nwhile :; do sleep 0.1; done\n' >bin/srun
-    SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch bash "$TOP/etc/train.sbatch" job.cfg >out 2>&1 3>&- &
+    step $'trap "echo stopped; exit 75" USR1\ntouch begun\nwhile :; do sleep 0.1; done'
+    SLURM_JOB_ID=7 SLURM_JOB_PARTITION=batch SLURM_JOB_NODELIST=n1 SLURM_TASKS_PER_NODE=1 SLURM_JOB_CPUS_PER_NODE=2 \
+        muster-supervise --restarts 0 -- srun muster-train job.cfg >out 2>&1 3>&- &
     begun() { [ -e begun ]; }
     eventually 10 begun
     sleep 0.2

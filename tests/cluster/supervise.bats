@@ -1,0 +1,127 @@
+#!/usr/bin/env bats
+# bats file_tags=more
+# muster-supervise: when a rank or a node is lost, the run starts again inside its allocation, and its losses are those of
+# an undisturbed run.
+load helpers
+
+setup_file() {
+    plugin_sandbox 4
+}
+
+setup() {
+    skip_if "$WHY_NOT"
+    unset MUSTER_JOB
+    DIR=$BATS_TEST_TMPDIR OUT=$BATS_TEST_TMPDIR/out
+    tiny_job "$DIR"
+    sed -i 's/steps = 50;/steps = 400;/; s/global_batch = 24;/global_batch = 12;/; s/micro_batch = 4;/micro_batch = 1;/' "$DIR/job.cfg"
+    sed -i 's/hidden = 32;/hidden = 128;/; s/log_every = 10;/log_every = 50;/' "$DIR/job.cfg"
+    echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 20; partner = true; last_seconds = 20; };" >>"$DIR/job.cfg"
+    cd "$DIR" || return
+}
+
+teardown() {
+    [ -z "$WHY_NOT" ] || return 0
+    cat "$OUT"
+    tail -n 5 "$SANDBOX_DIR"/log/slurmctld.log
+    scancel --user "$(id -un)"
+    for node in n1 n2 n3 n4; do
+        "$SANDBOX" revive-node $node --dir "$SANDBOX_DIR" 2>/dev/null || true
+    done
+    eventually 60 all_idle
+    rm -rf /dev/shm/muster-"$(id -u)-${JOB:?}".n[1234].*
+}
+
+# submit NODES [OPTION...]: etc/train.sbatch on so many nodes, with these options of muster-supervise
+submit() {
+    local nodes=$1
+    shift
+    sed "s/muster-supervise --/muster-supervise $* --/; s/--nodes=2-4$/--nodes=$nodes/" "$TOP/etc/train.sbatch" >train.sbatch
+    JOB=$(sbatch --parsable --output="$OUT" train.sbatch job.cfg)
+}
+
+# processes NODE PROGRAM: those of the job
+processes() {
+    local pid
+    for pid in $(pgrep -x "$2"); do
+        grep -qzx "SLURM_JOB_ID=$JOB" "/proc/$pid/environ" 2>/dev/null &&
+            grep -qzx "SLURMD_NODENAME=$1" "/proc/$pid/environ" && echo "$pid"
+    done
+}
+
+completed() { job_is 'JobState=COMPLETED'; }
+
+# The losses are those of a run that nothing disturbed, on as many ranks.
+as_undisturbed() {
+    sed 's#/ckpt"#/whole"#; s#metrics.jsonl#whole.jsonl#' job.cfg >whole.cfg
+    ranks "$1" muster-train whole.cfg >whole.log
+    muster-report compare metrics.jsonl whole.jsonl --tolerance 0
+}
+
+# bats test_tags=quick
+@test "a killed rank: the run starts again on the same nodes, bit for bit, and the job is not requeued" {
+    submit 3
+    eventually 60 steps_done 60
+    kill -KILL "$(processes n2 muster-train)"
+    eventually 120 completed
+    job_is 'Restarts=0 '
+    grep -q '^muster-supervise: restart 1 of 5 on 3 of 3 nodes after: rank 1 on n2 is dead' "$OUT"
+    [ "$(grep -c '^resumed from ' "$OUT")" -eq 1 ]
+    grep -q '^done at step 400$' "$OUT"
+    as_undisturbed 3
+}
+
+@test "a dead node with a spare: the run goes on with the spare, bit for bit" {
+    submit 4 --spares 1
+    eventually 60 steps_done 60
+    "$SANDBOX" kill-node n3 --dir "$SANDBOX_DIR"
+    rm -rf /dev/shm/muster-"$(id -u)-$JOB".n3.*
+    eventually 120 completed
+    job_is 'Restarts=0 '
+    grep -q '^muster-supervise: n3 is left out: it does not answer$' "$OUT"
+    grep -q '^muster-supervise: restart 1 of 5 on 3 of 4 nodes after: rank 2 on n3 is ' "$OUT"
+    as_undisturbed 3
+}
+
+@test "the batch script's node dies: the job is requeued once, and finishes" {
+    submit 2-4
+    eventually 60 steps_done 60
+    "$SANDBOX" kill-node n1 --dir "$SANDBOX_DIR"
+    eventually 150 completed
+    job_is 'Restarts=1 '
+    grep -q '^muster-supervise: the node of the batch script does not answer: n[234] has the job requeued$' "$OUT"
+    grep -q '^done at step 400$' "$OUT"
+}
+
+@test "two nodes that hold each other's copies die at once: the run goes on from the newest committed checkpoint" {
+    submit 2-4
+    eventually 60 steps_done 60
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    "$SANDBOX" kill-node n3 --dir "$SANDBOX_DIR"
+    rm -rf /dev/shm/muster-"$(id -u)-$JOB".n[23].*
+    eventually 120 completed
+    job_is 'Restarts=0 '
+    grep -q '^muster-supervise: restart 1 of 5 on 2 of 4 nodes after: ' "$OUT"
+    grep -q '^resumed from .* at step ' "$OUT"
+    grep -q '^done at step 400$' "$OUT"
+}
+
+@test "if fewer nodes are left than the job needs, it is requeued" {
+    submit 4 --spares 1
+    eventually 60 steps_done 60
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    "$SANDBOX" kill-node n3 --dir "$SANDBOX_DIR"
+    eventually 60 grep -q '^muster-supervise: no restart: 2 nodes are left, and the job needs 3$' "$OUT"
+    eventually 30 job_is 'Restarts=1 '
+}
+
+@test "a signal between the fault and the restart: the job is requeued, not restarted" {
+    submit 3
+    eventually 60 steps_done 60
+    kill -KILL "$(processes n2 muster-train)"
+    eventually 30 grep -q '^---- this run hangs' "$OUT"
+    scancel --signal=USR1 "$JOB"
+    eventually 60 job_is 'Restarts=1 '
+    no_line -q '^muster-supervise: restart 1 ' "$OUT"
+    eventually 120 completed
+    grep -q '^done at step 400$' "$OUT"
+}
