@@ -170,7 +170,8 @@ static int make_slot(struct ckpt_stage *stage, const char *name, uint64_t bytes,
 {
     if (check_room(stage, bytes, err) < 0)
         return -1;
-    if (mkdirat(stage->directory.fd, STAGE_SLOTS, 0700) < 0 && errno != EEXIST)
+    if (!file_exists(&stage->directory, STAGE_SLOTS) && mkdirat(stage->directory.fd, STAGE_SLOTS, 0700) < 0 &&
+        errno != EEXIST)
         return file_write_failed(&stage->directory, STAGE_SLOTS, 0, err);
     return open_slot(stage, name, bytes, slot, err);
 }
