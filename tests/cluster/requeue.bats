@@ -188,27 +188,6 @@ ended_once() {
     ranks_of_run 0 4
 }
 
-@test "when a node dies, the run starts again on the three remaining nodes; without --no-kill, Slurm requeues the job" {
-    local begun=$SECONDS
-    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
-    eventually 90 ranks_of_run 0 3
-    echo "# restarted after $((SECONDS - begun)) s" >&3
-    job_is 'Restarts=0 '
-    scancel "$JOB"
-    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
-    eventually 30 all_idle
-    OUT=$OUT.again
-    sed '/--no-kill/d' "$TOP/etc/train.sbatch" >script
-    JOB=$(sbatch --parsable --output="$OUT" script job.cfg)
-    eventually 45 ranks_of_run 0 4
-    grep -q '^muster-supervise: without #SBATCH --no-kill, Slurm ends and requeues the job when a node dies$' "$OUT"
-    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
-    eventually 90 ranks_of_run 1 3
-    [ "$(nodes_of_run 1)" = "n1 n3 n4 " ]
-    scancel "$JOB"
-    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
-}
-
 @test "a run that ends with 78 is not requeued" {
     printf 'model = { presett = "gpt-tiny"; };\n' >job.cfg
     scontrol requeue "$JOB"
@@ -259,4 +238,26 @@ slurmctld_again() {
     slurmctld_again
     eventually 90 ranks_of_run 1 4
     [ "$(scontrol show job "$JOB" | grep -o 'Restarts=[0-9]*')" = Restarts=1 ]
+}
+
+# The last one: for some time afterwards Slurm may not give n2 to a job.
+@test "when a node dies, the run starts again on the three remaining nodes; without --no-kill, Slurm requeues the job" {
+    local begun=$SECONDS
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    eventually 90 ranks_of_run 0 3
+    echo "# restarted after $((SECONDS - begun)) s" >&3
+    job_is 'Restarts=0 '
+    scancel "$JOB"
+    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
+    eventually 30 all_idle
+    OUT=$OUT.again
+    sed '/--no-kill/d' "$TOP/etc/train.sbatch" >script
+    JOB=$(sbatch --parsable --output="$OUT" script job.cfg)
+    eventually 45 ranks_of_run 0 4
+    grep -q '^muster-supervise: without #SBATCH --no-kill, Slurm ends and requeues the job when a node dies$' "$OUT"
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    eventually 90 ranks_of_run 1 3
+    [ "$(nodes_of_run 1)" = "n1 n3 n4 " ]
+    scancel "$JOB"
+    "$SANDBOX" revive-node n2 --dir "$SANDBOX_DIR"
 }

@@ -5,7 +5,7 @@
 load helpers
 
 setup_file() {
-    plugin_sandbox 4
+    plugin_sandbox 8
 }
 
 setup() {
@@ -24,11 +24,11 @@ teardown() {
     cat "$OUT"
     tail -n 5 "$SANDBOX_DIR"/log/slurmctld.log
     scancel --user "$(id -un)"
-    for node in n1 n2 n3 n4; do
+    for node in n{1..8}; do
         "$SANDBOX" revive-node $node --dir "$SANDBOX_DIR" 2>/dev/null || true
     done
     eventually 60 all_idle
-    rm -rf /dev/shm/muster-"$(id -u)-${JOB:?}".n[1234].*
+    rm -rf /dev/shm/muster-"$(id -u)-${JOB:?}".n[1-8].*
 }
 
 # submit NODES [OPTION...]: etc/train.sbatch on so many nodes, with these options of muster-supervise
@@ -86,7 +86,7 @@ as_undisturbed() {
     submit 2-4
     eventually 60 steps_done 60
     "$SANDBOX" kill-node n1 --dir "$SANDBOX_DIR"
-    eventually 150 completed
+    eventually 240 completed
     job_is 'Restarts=1 '
     grep -q '^muster-supervise: the node of the batch script does not answer: n[234] has the job requeued$' "$OUT"
     grep -q '^done at step 400$' "$OUT"
@@ -124,4 +124,49 @@ as_undisturbed() {
     no_line -q '^muster-supervise: restart 1 ' "$OUT"
     eventually 120 completed
     grep -q '^done at step 400$' "$OUT"
+}
+
+# fault KIND: on one of the nodes n2 to n8 that run; fails once the run has ended
+fault() {
+    local node pid=''
+    while [ -z "$pid" ]; do
+        no_line -q '^done at ' "$OUT" || return
+        node=n$((RANDOM % 7 + 2))
+        pid=$(processes $node muster-train | head -n 1)
+        [ -n "$pid" ] || sleep 0.2
+    done
+    echo "$(date +%T) $1 on $node, $(wc -l <metrics.jsonl) steps done" >>faults
+    case $1 in
+    rank) kill -KILL "$pid" ;;
+    ckptd) pkill -KILL -f "muster-ckptd .*/muster-$(id -u)-$JOB[.]$node[.]" || true ;;
+    node)
+        "$SANDBOX" kill-node $node --dir "$SANDBOX_DIR"
+        rm -rf /dev/shm/muster-"$(id -u)-$JOB".$node.*
+        ;;
+    esac
+}
+
+# MUSTER_TEST_JOBS: how many jobs; each has four faults
+@test "faults at random moments, in a restart too: the run goes on each time, bit for bit" {
+    local kind
+    sed -i 's/steps = 400;/steps = 1500;/' job.cfg
+    for ((k = 0; k < ${MUSTER_TEST_JOBS:-1}; k++)); do
+        rm -rf ckpt metrics.jsonl faults "$OUT"
+        submit 8 --spares 2 --restarts 9
+        eventually 60 steps_done 30
+        for kind in $(shuf -e rank node ckptd node); do
+            sleep $((RANDOM % 5)).$((RANDOM % 10))
+            fault "$kind" || echo "# the run ended before the fault: $kind" >&3
+        done
+        eventually 240 completed
+        cat faults >&3
+        grep '^muster-supervise' "$OUT" | cut -c1-100 >&3
+        job_is 'Restarts=0 '
+        grep -q '^done at step 1500$' "$OUT"
+        as_undisturbed 6
+        for node in n{1..8}; do
+            "$SANDBOX" revive-node $node --dir "$SANDBOX_DIR" 2>/dev/null || true
+        done
+        eventually 60 all_idle
+    done
 }
