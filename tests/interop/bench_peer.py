@@ -70,8 +70,9 @@ def compare(place, m):
         with torch.no_grad():
             theirs = float((model if precision == "fp32" else model.bfloat16())(inputs, targets))
         ours = json.loads(open(f"{place}/{precision}.jsonl").readline())["loss"]
-        print(f"{precision}: {ours:.6f}, PyTorch {theirs:.6f}, difference {ours - theirs:.2e}")
-        assert abs(ours - theirs) < 1e-3
+        exact = theirs if precision == "fp32" else exact
+        print(f"{precision}: {ours:.6f}, PyTorch {theirs:.6f}, in fp32 {exact:.6f}")
+        assert abs(ours - exact) < abs(theirs - exact) + 1e-3  # which products PyTorch takes for bf16 depends on the CPU
 
 
 shape = gpu_sizes.shape_of(sys.argv[3], sys.argv[4:])
