@@ -110,7 +110,7 @@ as_undisturbed() {
     eventually 60 steps_done 60
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
     "$SANDBOX" kill-node n3 --dir "$SANDBOX_DIR"
-    eventually 60 grep -q '^muster-supervise: no restart: 2 nodes are left, and the job needs 3$' "$OUT"
+    eventually 60 grep -q '^muster-supervise: too few nodes: 2 are left, and the job needs 3$' "$OUT"
     eventually 30 job_is 'Restarts=1 '
 }
 
