@@ -19,6 +19,7 @@ RULES = (
     "no include that the table of rooms does not allow",
     "no call that the table of rooms does not allow",
     "no include of tests/",
+    "no test that no list names",
     "no struct name twice",
     "no file name twice",
     "no folder with more than 40 files",
@@ -144,6 +145,18 @@ def check_tests(files):
             yield f"{path}: {included}"
 
 
+def check_lists(files):
+    """A test that no list names is never run. The sources of the tests in C are named by their programs."""
+    folder = os.path.join(top, "tests")
+    lists = "".join(read_file(f"tests/{name}") for name in sorted(os.listdir(folder)) if name.endswith(".am"))
+    for inner in sorted(os.listdir(folder)):
+        path = os.path.join(folder, inner)
+        for name in sorted(os.listdir(path)) if os.path.isdir(path) else []:
+            test = f"tests/{inner}/{name}"
+            if name.endswith((".bats", ".sh")) and test not in lists:
+                yield f"{test}: in no tests/*.am"
+
+
 def find_twice(named):
     """The places of each name that has several, from pairs of name and place."""
     places = collections.defaultdict(list)
@@ -186,6 +199,7 @@ def main():
         check_includes(sources, table),
         check_calls(sources, table),
         check_tests(sources),
+        check_lists(sources),
         check_structs(sources),
         check_names(sources),
         check_folders(files),
