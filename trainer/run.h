@@ -31,7 +31,9 @@ struct run {
     struct nodes nodes;              /* which ranks share a node */
     bool *slow;                      /* [world] the stragglers of the last check */
     bool leader, terminal;
-    double peak_flops; /* of all ranks together; raised by a step that is faster than what was measured */
+    double began;         /* when run_start was called, since 1970 */
+    double drain_seconds; /* in which run_start drained saves of an earlier run */
+    double peak_flops;    /* of all ranks together; raised by a step that is faster than what was measured */
     bool peak_raised;
     struct saver *saver;
     struct kill_watch kill_watch;

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/job_data.h"
 #include "plan/cost.h"
 #include "trainer/report/progress.h"
@@ -61,6 +62,7 @@ struct metrics_step run_measure(struct run *run, const struct step_result *resul
         .loss_scale = result->loss_scale,
         .skipped = result->skip != SKIP_NONE,
         .step_seconds = step_seconds,
+        .time = clock_realtime(),
         .tokens_per_second = rates.tokens,
         .tflops = rates.tflops,
         .mfu = rates.mfu,

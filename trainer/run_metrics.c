@@ -31,6 +31,9 @@ struct metrics_link {
     bool failing, late;    /* the last answer was a failure; the writer was not done in time */
     long last_step;        /* of the file, when it was opened */
     int validated;         /* that step */
+    long seen_step;        /* the last that the file had then, and when it ended */
+    double seen_time;
+    bool stepped; /* the run has done a step */
     long gap_first, gap_last;
     char reason[METRICS_ANSWER_SIZE]; /* of the last failure */
     size_t begin, sent, end;          /* of `lines`: those that are not done; those not sent yet */
@@ -132,7 +135,7 @@ static void take_answer(struct run *run, const char *answer)
             run_log(run, "metrics are written again");
         l->failing &= !is_done(l);
     } else if (*answer == 'o') {
-        l->opened = sscanf(answer, "o%ld %d", &l->last_step, &l->validated) == 2;
+        l->opened = sscanf(answer, "o%ld %d %ld %lf", &l->last_step, &l->validated, &l->seen_step, &l->seen_time) == 4;
     } else if (*answer == ' ') {
         run_log(run, "%s", answer + 1);
     } else {
@@ -207,6 +210,36 @@ static bool add_line(struct metrics_link *l, const char *line, size_t length)
     return true;
 }
 
+static void add_event(struct metrics_link *l, const struct metrics_start *start)
+{
+    char line[METRICS_LINE_SIZE + 1] = "e";
+
+    add_line(l, line, 1 + metrics_format_start(line + 1, start));
+}
+
+static void add_start(struct run *run)
+{
+    struct metrics_link *l = run->metrics;
+    const char *job = getenv("SLURM_JOB_ID"), *requeues = getenv("SLURM_RESTART_COUNT");
+    const char *began = getenv("SLURM_JOB_START_TIME"), *restart = getenv("MUSTER_RESTART");
+    struct metrics_start start = {.step = (long)run->engine->step,
+                                  .last = l->seen_time,
+                                  .job_began = began ? strtod(began, NULL) : run->began,
+                                  .drain_seconds = run->drain_seconds,
+                                  .ready = clock_realtime()};
+
+    if (l->seen_step > start.step)
+        start.repeated = l->seen_step - start.step;
+    if (job)
+        snprintf(start.job, sizeof start.job, requeues ? "%s.%s" : "%s", job, requeues);
+    if (restart && sscanf(restart, "%lf %lf %lf %255s %511[^\n]", &start.fault, &start.ended, &start.checked,
+                          start.nodes, start.cause) < 5)
+        run_log(run, "warning: MUSTER_RESTART is not as muster-supervise sets it: %s", restart);
+    if (strcmp(start.nodes, "-") == 0)
+        start.nodes[0] = '\0';
+    add_event(l, &start);
+}
+
 int run_metrics_start(struct run *run, struct error *err)
 {
     struct metrics_link *l;
@@ -225,6 +258,7 @@ int run_metrics_start(struct run *run, struct error *err)
         return error_set(err, CODE_CONFIG, "%s", l->reason);
     if (!has_opened(l))
         run_log(run, "the metrics %s are not open yet: training does not wait for them", run->job->report.metrics);
+    add_start(run);
     return 0;
 }
 
@@ -236,6 +270,9 @@ void run_metrics_step(struct run *run, const struct metrics_step *m)
     if (!l)
         return;
     exchange_lines(run, 0, is_done);
+    if (!l->stepped)
+        add_event(l, &(struct metrics_start){.first_step = m->time});
+    l->stepped = true;
     if (l->gap_first == 0 && add_line(l, line, metrics_format(line, m))) {
         exchange_lines(run, 0, is_done);
         return;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/memory_limit.h"
 #include "trainer/optim/optim.h"
@@ -493,15 +494,26 @@ int run_create_engine(struct run *run, struct error *err)
     return run->engine && compare_attention(run, err) == 0 ? compare_data(run, err) : -1;
 }
 
+/* Drains what an earlier run has staged. */
+static int create_saver(struct run *run, struct error *err)
+{
+    double began = clock_monotonic();
+
+    run->saver = saver_create(run, err);
+    run->drain_seconds = clock_monotonic() - began;
+    return run->saver ? 0 : -1;
+}
+
 int run_start(struct run *run, struct error *err)
 {
+    run->began = clock_realtime();
     if (comm_agree(run->world, run_kill_file_start(run, err), err) < 0)
         return -1;
     if (run_create_engine(run, err) < 0 || run_claim_start(run, err) < 0 || measure_peak(run, err) < 0)
         return -1;
     describe_run(run);
     if (run_tokenizer_start(run, run->job->checkpoint.dir, true, err) < 0 || compare_threads(run, err) < 0 ||
-        !(run->saver = saver_create(run, err)) || run_restore(run, err) < 0 || check_next_batch(run, err) < 0 ||
+        create_saver(run, err) < 0 || run_restore(run, err) < 0 || check_next_batch(run, err) < 0 ||
         saver_reserve(run->saver, run->resumed, err) < 0 || run_data_start(run, err) < 0 ||
         comm_agree(run->world, run_metrics_start(run, err), err) < 0 || find_validation(run, err) < 0)
         return -1;

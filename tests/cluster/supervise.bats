@@ -67,6 +67,9 @@ as_undisturbed() {
     grep -q '^muster-supervise: restart 1 of 5 on 3 of 3 nodes after: rank 1 on n2 is dead' "$OUT"
     [ "$(grep -c '^resumed from ' "$OUT")" -eq 1 ]
     grep -q '^done at step 400$' "$OUT"
+    muster-report summary metrics.jsonl >summary
+    grep -q '^  goodput  ' summary
+    grep -qE '^  at [0-9]+ +[0-9]+ +[0-9.]+ +- +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+  rank 1 on n2 is dead' summary
     as_undisturbed 3
 }
 

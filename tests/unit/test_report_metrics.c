@@ -159,14 +159,14 @@ static void parse_is_strict(void **state)
 /* The file's steps, which must be so many; the caller frees them. */
 static struct metrics_step *read_steps(size_t expected)
 {
-    struct metrics_step *steps;
+    struct metrics m;
     struct error err = {0};
-    size_t count;
 
-    if (metrics_read(test_file, &steps, &count, &damage, &err) < 0)
+    if (metrics_read(test_file, &m, &damage, &err) < 0)
         fail_msg("%s", err.text);
-    assert_int_equal(count, expected);
-    return steps;
+    assert_int_equal(m.count, expected);
+    free(m.starts);
+    return m.steps;
 }
 
 static void writer_makes_a_file_that_reads_back(void **state)
@@ -193,8 +193,9 @@ static void writer_makes_a_file_that_reads_back(void **state)
 static void errors_name_file_and_line(void **state)
 {
     char text[4 * METRICS_LINE_SIZE], expected[160];
-    struct metrics_step *run = make_run(3, 3, 4), *steps;
-    size_t count, used = format_run(text, run, 3);
+    struct metrics_step *run = make_run(3, 3, 4);
+    size_t used = format_run(text, run, 3);
+    struct metrics m;
     struct error err = {0};
 
     used += (size_t)sprintf(text + used, "{\"step\":4}\n[]\n");
@@ -204,13 +205,13 @@ static void errors_name_file_and_line(void **state)
     snprintf(expected, sizeof expected, "%s:4: key ", test_file);
     assert_int_equal(strncmp(damage.first.text, expected, strlen(expected)), 0);
     write_file(test_file, "[]\n", 3);
-    assert_int_equal(metrics_read(test_file, &steps, &count, &damage, &err), -1);
+    assert_int_equal(metrics_read(test_file, &m, &damage, &err), -1);
     assert_int_equal(err.code, CODE_DATA);
     assert_string_equal(err.text, damage.first.text);
     unlink(test_file);
-    assert_int_equal(metrics_read(test_file, &steps, &count, &damage, &err), -1);
+    assert_int_equal(metrics_read(test_file, &m, &damage, &err), -1);
     assert_int_equal(err.code, CODE_IO);
-    assert_int_equal(metrics_read(test_dir, &steps, &count, &damage, &err), -1);
+    assert_int_equal(metrics_read(test_dir, &m, &damage, &err), -1);
     assert_int_equal(err.code, CODE_IO);
     free(run);
 }
@@ -292,7 +293,7 @@ static void resume_cuts_the_file_and_changes_nothing_else(void **state)
     assert_int_equal(stat(test_file, &before), 0);
 
     writer = serve_run(&(struct metrics_run){link_to, "77", 2}, root ? 65534 : 0);
-    assert_string_equal(next_answer(&writer), "o2 0");
+    assert_string_equal(next_answer(&writer), "o2 0 3 0.000");
     end_writer(&writer);
     assert_int_equal(chmod(test_dir, 0755), 0);
     now = read_file(test_file, NULL);
@@ -372,7 +373,7 @@ static void a_validation_is_added_to_the_last_line_alone(void **state)
     assert_same_bits(steps[1].valid_loss, 3.25);
     free(steps);
     writer = open_writer(test_file, 2);
-    assert_string_equal(writer.answer, "o2 1");
+    assert_string_equal(writer.answer, "o2 1 3 0.000");
     end_writer(&writer);
     free(run);
 }
@@ -634,7 +635,7 @@ static void another_live_run_writes_beside_the_file(void **state)
         struct metrics_step next = make_step(resumed + 1, 2);
 
         second = serve_run(&(struct metrics_run){test_file, "78", resumed ? 1 : -1}, 0);
-        assert_string_equal(next_answer(&second), resumed ? "o1 0" : "o0 0");
+        assert_string_equal(next_answer(&second), resumed ? "o1 0 1 0.000" : "o0 0 0 0.000");
         assert_string_equal(second.said, expected);
         write_step(&second, &next);
         end_writer(&second);
@@ -658,7 +659,7 @@ static void a_resumed_run_waits_for_its_earlier_writer(void **state)
     second = serve_run(&(struct metrics_run){test_file, "78", 1}, 0); /* of another job, on the same checkpoints */
     sleep(2);
     end_writer(&first);
-    assert_string_equal(next_answer(&second), "o1 0");
+    assert_string_equal(next_answer(&second), "o1 0 1 0.000");
     write_step(&second, &run[1]);
     end_writer(&second);
     assert_string_equal(second.said, "");
@@ -758,6 +759,62 @@ static void other_conventions_are_kept(void **state)
     assert_memory_equal(&out.tflops_before_2022, &in.tflops_before_2022, 5 * sizeof(double));
 }
 
+static void send_start(struct test_writer *w, const struct metrics_start *start)
+{
+    char line[METRICS_LINE_SIZE + 1] = "e";
+
+    line[1 + metrics_format_start(line + 1, start)] = '\0';
+    send_text(w, line);
+    assert_string_equal(next_answer(w), "+");
+}
+
+/* Beside the file, a line for each time that the run began or went on. */
+static void the_starts_of_a_run_are_kept(void **state)
+{
+    char text[4 * METRICS_LINE_SIZE], name[2][128];
+    struct metrics_step run[] = {make_step(1, 4), make_step(2, 4), make_step(3, 4)};
+    struct metrics_start start = {.step = 2,
+                                  .repeated = 1,
+                                  .last = 1764400003.25,
+                                  .job = "17.1",
+                                  .job_began = 1764400000,
+                                  .drain_seconds = 0.5,
+                                  .ready = 1764400010,
+                                  .fault = 1764400004.125,
+                                  .ended = 1764400006,
+                                  .checked = 1764400007,
+                                  .nodes = "n2,n3",
+                                  .cause = "rank 1 on \"n2\" is dead"};
+    struct test_writer writer;
+    struct metrics m;
+    struct error err;
+
+    run[2].time = start.last;
+    write_file(test_file, text, format_run(text, run, 3));
+    writer = open_writer(test_file, 2);
+    assert_string_equal(writer.answer, "o2 0 3 1764400003.250");
+    send_start(&writer, &start);
+    send_start(&writer, &(struct metrics_start){.first_step = 1764400012});
+    send_text(&writer, "e[]\n");
+    assert_string_equal(next_answer(&writer), "+");
+    end_writer(&writer);
+    assert_int_equal(metrics_read(test_file, &m, &damage, &err), 0);
+    snprintf(name[0], sizeof name[0], "%s.events", test_file);
+    snprintf(text, sizeof text, "%s:3: not an event", name[0]);
+    assert_string_equal(damage.first.text, text);
+    assert_int_equal(damage.lines, 1);
+    assert_int_equal(m.nstarts, 1);
+    start.first_step = 1764400012;
+    assert_memory_equal(&m.starts[0], &start, sizeof start);
+    metrics_free(&m);
+
+    end_writer(&(struct test_writer[]){open_writer(test_file, -1)}[0]); /* a new run */
+    snprintf(name[0], sizeof name[0], "%s.old", test_file);
+    snprintf(name[1], sizeof name[1], "%s.old.events", test_file);
+    assert_int_equal(unlink(name[0]), 0);
+    assert_int_equal(unlink(name[1]), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -792,6 +849,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_users_link_in_a_shared_directory_is_not_followed, make_dir, remove_dir),
         cmocka_unit_test(a_missing_directory_is_tried_again),
         cmocka_unit_test(other_conventions_are_kept),
+        WITH_DIR(the_starts_of_a_run_are_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

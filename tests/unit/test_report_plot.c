@@ -32,10 +32,10 @@ static char *plot_text(const struct plot *plot)
     return text;
 }
 
-static void plot_shows_run_reference_and_the_change_of_mesh(void **state)
+static void plot_shows_run_reference_mesh_and_starts(void **state)
 {
     struct metrics_step *run = make_run(200, 120, 4), *reference = make_run(200, 200, 4);
-    struct plot plot = {.title = "Training loss", .steps = run, .nsteps = 200};
+    struct plot plot = {.title = "Training loss", .run = {.steps = run, .count = 200}};
     char *text = plot_text(&plot);
 
     check_xml(text);
@@ -43,10 +43,16 @@ static void plot_shows_run_reference_and_the_change_of_mesh(void **state)
     assert_non_null(strstr(text, ">validation<"));
     assert_null(strstr(text, ">reference run<"));
     free(text);
-    plot.reference = reference;
-    plot.nreference = 200;
+    plot.reference = (struct metrics){.steps = reference, .count = 200};
+    plot.run.starts =
+        (struct metrics_start[]){{.step = 0}, {.step = 80}, {.step = 120}, {.step = 60, .fault = 1, .nodes = "n2"}};
+    plot.run.nstarts = 4;
     text = plot_text(&plot);
     assert_non_null(strstr(text, ">reference run<"));
+    assert_non_null(strstr(text, ">resumed<"));
+    assert_non_null(strstr(text, ">restart: n2<"));
+    assert_non_null(strstr(text, ">4 \u2192 2 ranks<")); /* the mesh says more than the start at that step */
+    assert_null(strstr(text, "step 0"));
     free(text);
     free(run);
     free(reference);
@@ -55,7 +61,8 @@ static void plot_shows_run_reference_and_the_change_of_mesh(void **state)
 static void any_title_is_well_formed(void **state)
 {
     struct metrics_step *run = make_run(200, 120, 4);
-    struct plot plot = {.title = "\"quoted\" & <tagged>, bad \xff byte \x01, good \u00fc", .steps = run, .nsteps = 200};
+    struct plot plot = {.title = "\"quoted\" & <tagged>, bad \xff byte \x01, good \u00fc",
+                        .run = {.steps = run, .count = 200}};
     char *text = plot_text(&plot);
 
     check_xml(text);
@@ -67,7 +74,7 @@ static void any_title_is_well_formed(void **state)
 static void plot_of_a_long_run_is_small_and_keeps_the_spike(void **state)
 {
     struct metrics_step *run = make_run(200000, 200000, 4);
-    struct plot plot = {.title = "long", .steps = run, .nsteps = 200000};
+    struct plot plot = {.title = "long", .run = {.steps = run, .count = 200000}};
     char *text;
 
     run[123456].loss = 99.0;
@@ -81,16 +88,16 @@ static void plot_of_a_long_run_is_small_and_keeps_the_spike(void **state)
 static void plot_takes_gaps_and_single_steps(void **state)
 {
     struct metrics_step *run = make_run(10, 10, 4);
-    struct plot plot = {.title = "gaps", .steps = run, .nsteps = 10};
+    struct plot plot = {.title = "gaps", .run = {.steps = run, .count = 10}};
     struct error err = {0};
     FILE *sink = fopen("/dev/null", "w");
 
     run[3].loss = run[7].loss = NAN;
     run[9].step = 2; /* another run in the same file */
     free(plot_text(&plot));
-    plot.nsteps = 1;
+    plot.run.count = 1;
     free(plot_text(&plot));
-    plot.nsteps = 0;
+    plot.run.count = 0;
     assert_non_null(sink);
     assert_int_equal(plot_write(sink, &plot, &err), -1);
     assert_int_equal(err.code, CODE_DATA);
@@ -126,7 +133,7 @@ static size_t find_labels(const char *svg, const char *class, struct label *labe
 static size_t plot_losses(double lo, double hi, struct label labels[16])
 {
     struct metrics_step *run = make_run(200, 200, 4);
-    struct plot plot = {.title = "axes", .steps = run, .nsteps = 200};
+    struct plot plot = {.title = "axes", .run = {.steps = run, .count = 200}};
     size_t count;
     char *text;
 
@@ -211,7 +218,7 @@ static double text_width(const char *text)
 static void labels_never_overlap(void **state)
 {
     struct metrics_step *run = make_run(1000, 1000, 4);
-    struct plot plot = {.title = "marks", .steps = run, .nsteps = 1000};
+    struct plot plot = {.title = "marks", .run = {.steps = run, .count = 1000}};
 
     srand48(11);
     for (int round = 0; round < 300; round++) {
@@ -247,7 +254,7 @@ static void labels_never_overlap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plot_shows_run_reference_and_the_change_of_mesh),
+        cmocka_unit_test(plot_shows_run_reference_mesh_and_starts),
         cmocka_unit_test(any_title_is_well_formed),
         cmocka_unit_test(plot_of_a_long_run_is_small_and_keeps_the_spike),
         cmocka_unit_test(plot_takes_gaps_and_single_steps),

@@ -33,14 +33,33 @@ static void a_run_is_cut_where_its_mesh_changes(void **state)
     free(run);
 }
 
-static char *summary_text(const struct metrics_step *steps, size_t count)
+/* A job that was restarted, and requeued. */
+static const struct metrics_start starts[] = {
+    {.job = "17", .job_began = 1000, .ready = 1010, .first_step = 1010.5},
+    {.step = 120,
+     .repeated = 3,
+     .last = 1061.5,
+     .job = "17",
+     .job_began = 1000,
+     .drain_seconds = 0.5,
+     .ready = 1070,
+     .first_step = 1071,
+     .fault = 1062,
+     .ended = 1064,
+     .checked = 1065,
+     .nodes = "n2",
+     .cause = "rank 1 on n2 is dead"},
+    {.step = 150, .last = 1081, .job = "17.1", .job_began = 1200, .ready = 1204},
+};
+
+static char *summary_text(const struct metrics *metrics, bool json)
 {
     char *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
 
     assert_non_null(out);
-    assert_int_equal(summary_print(out, "run", false, steps, count, NULL), 0);
+    assert_int_equal(summary_print(out, "run", json, metrics, NULL), 0);
     fclose(out);
     return text;
 }
@@ -69,17 +88,43 @@ static void summary_says_what_happened(void **state)
         run[i].mosaicml_mfu = 0.4, run[i].mosaicml_hfu = 0.45;
         run[i].mosaicml_mfu_params = 0.3, run[i].mosaicml_hfu_params = 0.35;
     }
-    text = summary_text(run, 200);
+    text = summary_text(&(struct metrics){.steps = run, .count = 200}, false);
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
         if (!strstr(text, expected[i]))
             fail_msg("\"%s\" is not in\n%s", expected[i], text);
     free(text);
-    assert_int_equal(summary_print(stdout, "none", false, NULL, 0, &err), -1);
+    assert_int_equal(summary_print(stdout, "none", false, &(struct metrics){0}, &err), -1);
     assert_int_equal(err.code, CODE_DATA);
     free(run);
 }
 
 /* ---- compare ---- */
+
+/* Allocated are 1000 to 1081, and 1200 to 1240; a step of each of the 200 steps took 0.5 s. */
+static void summary_says_what_restarts_cost(void **state)
+{
+    static const char *const expected[] = {
+        "goodput     82.6%: 1:40 of steps that counted, 2:01 of allocated time\n",
+        "went on      repeated  seconds   wait    end  check   load  drain   step  cause\n",
+        "at 120              3      9.0      -    2.0    1.0    4.5    0.5    1.0  rank 1 on n2 is dead\n",
+        "at 150              0        -  119.0      -      -    4.0    0.0      -  job 17.1\n",
+        "\"allocated_seconds\":121,\"counted_seconds\":100,\"starts\":[{\"step\":0,\"repeated\":0,\"seconds\":10.5,",
+        "\"seconds\":9,\"wait\":null,\"end\":2,\"check\":1,\"load\":4.5,\"drain\":0.5,\"first_step\":1,"
+        "\"job\":\"17\",\"nodes\":\"n2\",\"cause\":\"rank 1 on n2 is dead\"}",
+    };
+    struct metrics m = {.steps = make_run(200, 200, 4), .count = 200, .starts = (struct metrics_start *)starts, 3};
+    char *text[2];
+
+    m.steps[199].time = 1240;
+    text[0] = summary_text(&m, false);
+    text[1] = summary_text(&m, true);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
+        if (!strstr(text[i > 3], expected[i]))
+            fail_msg("\"%s\" is not in\n%s", expected[i], text[i > 3]);
+    free(text[0]);
+    free(text[1]);
+    free(m.steps);
+}
 
 static void equal_runs_compare_equal(void **state)
 {
@@ -200,24 +245,22 @@ static size_t mutate(char *text, size_t length, size_t room)
 static bool use_file(FILE *sink)
 {
     struct plot plot = {.title = "mutated"};
-    struct metrics_step *steps;
+    struct metrics m;
     struct comparison comparison;
     struct error err = {0};
-    size_t count;
 
-    if (metrics_read(test_file, &steps, &count, &damage, &err) < 0) {
+    if (metrics_read(test_file, &m, &damage, &err) < 0) {
         assert_int_equal(err.code, CODE_DATA);
         assert_non_null(strstr(err.text, "metrics.jsonl:"));
         return false;
     }
-    plot.steps = plot.reference = steps;
-    plot.nsteps = plot.nreference = count;
+    plot.run = plot.reference = m;
     plot_write(sink, &plot, NULL);
-    if (count)
-        free(summary_text(steps, count));
-    assert_int_equal(compare_runs(&comparison, steps, count, steps, count, &err), 0);
+    if (m.count)
+        free(summary_text(&m, false));
+    assert_int_equal(compare_runs(&comparison, m.steps, m.count, m.steps, m.count, &err), 0);
     assert_true(comparison.worst == 0.0);
-    free(steps);
+    metrics_free(&m);
     return damage.lines == 0;
 }
 
@@ -256,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_is_cut_where_its_mesh_changes),
         cmocka_unit_test(summary_says_what_happened),
+        cmocka_unit_test(summary_says_what_restarts_cost),
         cmocka_unit_test(equal_runs_compare_equal),
         cmocka_unit_test(compare_finds_the_greatest_difference),
         cmocka_unit_test(compare_finds_missing_and_repeated_steps),

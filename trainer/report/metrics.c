@@ -1,5 +1,6 @@
 #include "trainer/report/metrics.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -12,6 +13,7 @@ enum kind {
     KIND_INT,
     KIND_RESULT,  /* a double that must read back unchanged */
     KIND_MEASURE, /* a double for which nine digits are enough */
+    KIND_TIME,    /* one for which milliseconds are */
 };
 
 struct metrics_key {
@@ -41,7 +43,8 @@ static const struct metrics_key KEYS[] = {
     {KEY(dp, KIND_INT, 1)},
     {KEY(tp, KIND_INT, 1)},
     {KEY(pp, KIND_INT, 1)},
-    /* optional ones; of these, KEY_RATES are left out where they are 0 */
+    /* optional ones; of these, KEY_NUMBERS are left out where they are 0 */
+    {KEY(time, KIND_TIME, 0)},
     {KEY(tflops_before_2022, KIND_MEASURE, 0)},
     {KEY(mosaicml_mfu, KIND_MEASURE, 0)},
     {KEY(mosaicml_hfu, KIND_MEASURE, 0)},
@@ -55,8 +58,8 @@ static const struct metrics_key KEYS[] = {
 enum {
     KEY_COUNT = sizeof KEYS / sizeof KEYS[0],
     KEY_VALIDATION = KEY_COUNT - 2,
-    KEY_RATES = 5,
-    KEY_OPTIONAL = KEY_VALIDATION - KEY_RATES - 1,
+    KEY_NUMBERS = 6,
+    KEY_OPTIONAL = KEY_VALIDATION - KEY_NUMBERS - 1,
 };
 
 /* ---- a step as text ---- */
@@ -68,6 +71,8 @@ static int format_double(char *buf, size_t size, double value, enum kind kind)
         return snprintf(buf, size, "null");
     if (value == 0.0) /* "-0" would be read as an integer of JSON, without its sign */
         return snprintf(buf, size, signbit(value) ? "-0.0" : "0");
+    if (kind == KIND_TIME)
+        return snprintf(buf, size, "%.3f", value);
     if (kind == KIND_MEASURE)
         return snprintf(buf, size, "%.9g", value);
     for (int digits = 9; digits < 17; digits++) {
@@ -100,7 +105,7 @@ static size_t format_array(char *buf, size_t size, const char *name, const doubl
     return used + (count ? (size_t)snprintf(buf + used, size - used, "]") : 0);
 }
 
-/* Leaves out an order_loss or valid_order_loss that is NaN, and optional rates that are 0. */
+/* Leaves out an order_loss or valid_order_loss that is NaN, and optional numbers that are 0. */
 static size_t format_keys(char *buf, size_t size, int first, int end, const struct metrics_step *step)
 {
     size_t used = 0;
@@ -110,7 +115,7 @@ static size_t format_keys(char *buf, size_t size, int first, int end, const stru
 
         if (i >= KEY_OPTIONAL && i != KEY_VALIDATION && isnan(*(const double *)field))
             continue;
-        if (i >= KEY_OPTIONAL && i < KEY_OPTIONAL + KEY_RATES && *(const double *)field == 0)
+        if (i >= KEY_OPTIONAL && i < KEY_OPTIONAL + KEY_NUMBERS && *(const double *)field == 0)
             continue;
         used += (size_t)snprintf(buf + used, size - used, "%c\"%s\":", i ? ',' : '{', KEYS[i].name);
         used += (size_t)format_value(buf + used, size - used, &KEYS[i], field);
@@ -128,7 +133,7 @@ size_t metrics_format_end(char *buf, size_t size, const struct metrics_step *ste
 
 size_t metrics_format(char *buf, const struct metrics_step *step)
 {
-    /* No check for room: 24 keys of at most 19 + 5 characters and 24 values of at most 24 are under 1200, and 2 arrays
+    /* No check for room: 25 keys of at most 19 + 5 characters and 25 values of at most 24 are under 1200, and 2 arrays
      * of 128 values and commas are under 6500. */
     size_t used = format_keys(buf, METRICS_LINE_SIZE, 0, KEY_VALIDATION, step);
 
@@ -136,12 +141,32 @@ size_t metrics_format(char *buf, const struct metrics_step *step)
     return used + metrics_format_end(buf + used, METRICS_LINE_SIZE - used, step);
 }
 
+size_t metrics_format_start(char *buf, const struct metrics_start *s)
+{
+    json_t *object = s->ready > 0 ? json_pack("{s:s, s:I, s:I, s:f, s:s, s:f, s:f, s:f}", "event", "start", "step",
+                                              (json_int_t)s->step, "repeated", (json_int_t)s->repeated, "last", s->last,
+                                              "job", s->job, "job_began", s->job_began, "drain_seconds",
+                                              s->drain_seconds, "ready", s->ready)
+                                  : json_pack("{s:s, s:f}", "event", "first_step", "first_step", s->first_step);
+    json_t *restart = s->fault > 0 ? json_pack("{s:f, s:f, s:f, s:s, s:s}", "fault", s->fault, "ended", s->ended,
+                                               "checked", s->checked, "nodes", s->nodes, "cause", s->cause)
+                                   : NULL;
+    size_t used;
+
+    json_object_update(object, restart);
+    used = json_dumpb(object, buf, METRICS_LINE_SIZE - 1, JSON_COMPACT | JSON_REAL_PRECISION(14));
+    json_decref(restart);
+    json_decref(object);
+    buf[used] = '\n';
+    return used + 1;
+}
+
 static int parse_value(const struct metrics_key *key, const json_t *value, struct metrics_step *step, struct error *err)
 {
     void *field = (char *)step + key->offset;
     json_int_t most = key->kind == KIND_INT ? INT_MAX : LONG_MAX, count = json_integer_value(value);
 
-    if (key->kind == KIND_RESULT || key->kind == KIND_MEASURE) {
+    if (key->kind >= KIND_RESULT) {
         if (!json_is_number(value) && !json_is_null(value))
             return error_set(err, CODE_DATA, "\"%s\" must be a number, or null where there is none", key->name);
         *(double *)field = json_is_null(value) ? NAN : json_number_value(value);
@@ -240,37 +265,92 @@ int metrics_each_step(const char *path, metrics_take_step *take, void *arg, stru
     return result;
 }
 
-struct step_list {
-    struct metrics_step *steps;
-    size_t count, room;
+/* A whole file, and what its arrays have room for. */
+struct metrics_reading {
+    struct metrics *metrics;
+    size_t room, start_room;
 };
 
 static int list_step(void *arg, const struct metrics_step *step, const char *line, struct error *err)
 {
-    struct step_list *list = arg;
+    struct metrics_reading *r = arg;
 
     (void)line;
-    if (error_reserve(&list->steps, &list->room, list->count, 1, sizeof *step, err) < 0)
+    if (error_reserve(&r->metrics->steps, &r->room, r->metrics->count, 1, sizeof *step, err) < 0)
         return -1;
-    list->steps[list->count++] = *step;
+    r->metrics->steps[r->metrics->count++] = *step;
     return 0;
 }
 
-int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct metrics_damage *damage,
-                 struct error *err)
+/* Adds a start; a first_step is of the one before it. Returns 1 for a line that is neither. */
+static int list_event(struct metrics_reading *r, const char *line, struct error *err)
 {
-    struct step_list list = {0};
-    int result = metrics_each_step(path, list_step, &list, damage, err);
+    struct metrics *m = r->metrics;
+    json_t *object = json_loads(line, 0, NULL);
+    struct metrics_start s = {0}, *before = m->nstarts ? &m->starts[m->nstarts - 1] : &s;
+    const char *job = "", *nodes = "", *cause = "";
+    json_int_t step = 0, repeated = 0;
+    int result = json_unpack(object, "{s:F}", "first_step", &before->first_step) == 0 ? 0 : 1;
 
-    if (result == 0 && list.count == 0 && damage->lines > 0) {
+    if (json_unpack(object, "{s:I, s:I, s:F, s:s, s:F, s:F, s:F, s?F, s?F, s?F, s?s, s?s}", "step", &step, "repeated",
+                    &repeated, "last", &s.last, "job", &job, "job_began", &s.job_began, "drain_seconds",
+                    &s.drain_seconds, "ready", &s.ready, "fault", &s.fault, "ended", &s.ended, "checked", &s.checked,
+                    "nodes", &nodes, "cause", &cause) == 0) {
+        s.step = (long)step;
+        s.repeated = (long)repeated;
+        snprintf(s.job, sizeof s.job, "%s", job);
+        snprintf(s.nodes, sizeof s.nodes, "%s", nodes);
+        snprintf(s.cause, sizeof s.cause, "%s", cause);
+        result = error_reserve(&m->starts, &r->start_room, m->nstarts, 1, sizeof s, err);
+        if (result == 0)
+            m->starts[m->nstarts++] = s;
+    }
+    json_decref(object);
+    return result;
+}
+
+static int read_events(struct metrics_reading *r, const char *path, struct metrics_damage *damage, struct error *err)
+{
+    char name[PATH_MAX], *line = NULL;
+    size_t size = 0;
+    int result = 0;
+    FILE *file;
+
+    snprintf(name, sizeof name, "%s.events", path);
+    file = fopen(name, "re");
+    if (!file)
+        return errno == ENOENT || errno == ENOTDIR ? 0 : error_errno(err, CODE_IO, "cannot open %s", name);
+    for (long number = 1; result >= 0 && getline(&line, &size, file) > 0; number++) {
+        result = list_event(r, line, err);
+        if (result > 0 && damage->lines++ == 0)
+            error_set(&damage->first, CODE_DATA, "%s:%ld: not an event", name, number);
+    }
+    free(line);
+    fclose(file);
+    return result < 0 ? -1 : 0;
+}
+
+int metrics_read(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err)
+{
+    struct metrics_reading reading = {.metrics = metrics};
+    int result;
+
+    *metrics = (struct metrics){0};
+    result = metrics_each_step(path, list_step, &reading, damage, err);
+    if (result == 0 && metrics->count == 0 && damage->lines > 0) {
         *err = damage->first;
         result = -1;
     }
-    if (result < 0) {
-        free(list.steps);
-        list = (struct step_list){0};
-    }
-    *steps = list.steps;
-    *count = list.count;
+    if (result == 0)
+        result = read_events(&reading, path, damage, err);
+    if (result < 0)
+        metrics_free(metrics);
     return result;
+}
+
+void metrics_free(struct metrics *metrics)
+{
+    free(metrics->steps);
+    free(metrics->starts);
+    *metrics = (struct metrics){0};
 }

@@ -4,8 +4,8 @@
  *     {"step":120,"consumed_samples":30720,"loss":5.0625,...,"world":4,"dp":2,"tp":2,"pp":1}
  *
  * Always all of these keys, in this order: step consumed_samples loss lr grad_norm loss_scale skipped step_seconds
- * tokens_per_second tflops mfu hfu world dp tp pp; for a BERT order_loss; last, on validated steps valid_loss, and for
- * a BERT valid_order_loss. A number that is not finite (the loss of a run that diverged) or does not exist (the mean
+ * tokens_per_second tflops mfu hfu world dp tp pp; time, where it is known; for a BERT order_loss; last, on validated
+ * steps valid_loss, and for a BERT valid_order_loss. A number that is not finite (the loss of a run that diverged) or does not exist (the mean
  * loss of no token) is null, and reads back as NaN; order_loss and valid_order_loss are left out then. With a blend,
  * set_losses is an array with each data set's mean loss of a token since the previous one, in the order of data.train,
  * on the steps of log lines; and valid_set_losses on validated steps. Readers here check the arrays and leave them out.
@@ -41,6 +41,7 @@ struct metrics_step {
     double tflops;            /* of one rank, by Megatron's formula; see plan/cost.h */
     double mfu, hfu;          /* PaLM's, 0 to 1 */
     int world, dp, tp, pp;    /* the mesh that did this step */
+    double time;              /* when it ended, in seconds since 1970; 0: not known */
     /* By other conventions (plan/cost.h), each optional: 0 for none. _params: without attention */
     double tflops_before_2022, mosaicml_mfu, mosaicml_hfu, mosaicml_mfu_params, mosaicml_hfu_params;
     double order_loss;       /* of the sentences' order, which is part of loss; NaN for a GPT */
@@ -67,6 +68,29 @@ size_t metrics_format_end(char *buf, size_t size, const struct metrics_step *ste
  */
 int metrics_parse(struct metrics_step *step, const char *text, size_t length, struct error *err);
 
+/*
+ * PATH.events: a JSON object a line for each time that a job began the run or went on with it, and one for the first step
+ * that followed. Nothing is cut from it. Times are in seconds since 1970; 0 for none.
+ */
+struct metrics_start {
+    long step;            /* of the checkpoint that the run went on from; 0: it was new */
+    long repeated;        /* steps of the file that were done again */
+    double last;          /* when the last of these ended */
+    char job[32];         /* "17", or "17.1" after the first requeue; "" without Slurm */
+    double job_began;     /* where Slurm does not tell, when the trainer began */
+    double drain_seconds; /* in which this start drained saves of an earlier run */
+    double ready;         /* when the first step could begin */
+    double first_step;    /* when it ended */
+    /* of a restart by muster-supervise(1), from MUSTER_RESTART */
+    double fault, ended, checked; /* when the fault was named, its step had ended, and the nodes were checked */
+    char nodes[256];              /* that it was on, with commas; "" for none */
+    char cause[512];
+};
+
+/* Its line, with its newline, into buf of METRICS_LINE_SIZE bytes; with `ready` 0, that of the first step alone. Returns
+ * its length. */
+size_t metrics_format_start(char *buf, const struct metrics_start *s);
+
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /*
@@ -79,9 +103,11 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
  *     v120 ,"valid_loss":3.5}             metrics_format_end of that step: its line gets this, if it was the last one in
  *                                         the file and had no validation
  *     s                                   the lines before it are flushed to disk
+ *     e{"event":...}                      is appended to PATH.events; that is not tried again
  * A line that fails is tried again every few seconds, once more when the run has ended, and those after it wait. Other
  * messages of the writer:
- *     o120 1                              the file is open, and ends with step 120 (0: it is empty), with a validation
+ *     o120 1 127 1764400000.000           the file is open, and ends with step 120 (0: it is empty), with a validation;
+ *                                         it had steps until 127, which ended at that time
  *     !cannot write ...                   the first failure since something was done
  *     xmetrics /: it is a directory ...   this can never be a file of metrics: the writer ends
  *      the metrics ...                    (after a blank) a line for the log
@@ -120,13 +146,20 @@ struct metrics_damage {
     struct error first; /* of the first: "FILE:LINE: what is wrong" */
 };
 
+struct metrics {
+    struct metrics_step *steps;
+    size_t count;
+    struct metrics_start *starts;
+    size_t nstarts; /* 0 without PATH.events */
+};
+
 /*
- * All steps of a file, in its order, in an array that the caller frees. A last line without a newline is being written,
+ * All steps of a file, in its order, and the starts of PATH.events. A last line without a newline is being written,
  * or was torn by a crash, and is left out, unless it is a whole step. Any other line that is not a step is damaged. If
  * all are, the file is not one of metrics: CODE_DATA, and the first. An empty file has 0 steps.
  */
-int metrics_read(const char *path, struct metrics_step **steps, size_t *count, struct metrics_damage *damage,
-                 struct error *err);
+int metrics_read(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err);
+void metrics_free(struct metrics *metrics);
 
 /* What becomes of a step of a file. `line` has no newline. */
 typedef int metrics_take_step(void *arg, const struct metrics_step *step, const char *line, struct error *err);

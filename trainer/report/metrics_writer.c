@@ -38,6 +38,7 @@ struct metrics_file {
     double looked;            /* clock_monotonic, at the name */
     long last_step;           /* of the lines that were kept; 0: none */
     bool validated;           /* that step */
+    struct metrics_step seen; /* the last step before lines were left out */
     char *last;               /* malloc'ed: its line, if it is the one that the run goes on after */
     off_t last_at;            /* where that begins */
     long gap_first, gap_last; /* steps that the lines lack; 0: none */
@@ -139,10 +140,34 @@ static int add_validation(struct metrics_file *f, const char *text, struct error
     return result;
 }
 
+/* The metrics go on where this fails: it may have another reason than they would have. */
+static void add_event(const struct metrics_file *f, const char *line, size_t length)
+{
+    char name[sizeof f->path + 8];
+    ssize_t done = -1;
+    int fd;
+
+    if (!f->is_file)
+        return;
+    snprintf(name, sizeof name, "%s.events", f->path);
+    fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+        done = write(fd, line, length);
+        close(fd);
+    }
+    if (done != (ssize_t)length)
+        tell(f, ' ', "warning: cannot write %s: %s; muster-report does not show this start", name,
+             done < 0 ? strerror(errno) : "no space");
+}
+
 static int do_line(struct metrics_file *f, const char *line, size_t length, struct error *err)
 {
     if (*line == 'v')
         return add_validation(f, line + 1, err);
+    if (*line == 'e') {
+        add_event(f, line + 1, length - 1);
+        return 0;
+    }
     if (*line != 's')
         return write_line(f, line, length, err);
     if (fdatasync(f->fd) < 0 && errno != EINVAL) /* EINVAL: a pipe or a terminal has no disk */
@@ -164,6 +189,7 @@ static int keep_line(void *arg, const struct metrics_step *step, const char *lin
     struct metrics_file *f = kept->file;
 
     (void)err;
+    f->seen = *step;
     if (step->step > f->run->after) {
         kept->beyond = true;
         return 0;
@@ -384,7 +410,7 @@ static int take_file(struct metrics_file *f, struct error *err)
 /* The file of an earlier run gets another name. */
 static int keep_old(struct metrics_file *f, struct error *err)
 {
-    char aside[sizeof f->path + 24];
+    char aside[sizeof f->path + 24], events[sizeof aside + 8], events_aside[sizeof aside + 8];
     struct stat now;
 
     if (f->run->after >= 0 || fstat(f->fd, &now) < 0 || now.st_size == 0)
@@ -392,6 +418,10 @@ static int keep_old(struct metrics_file *f, struct error *err)
     name_aside(aside, sizeof aside, f->path, "old");
     if (rename(f->path, aside) < 0)
         return error_errno(err, CODE_IO, "cannot keep the metrics of an earlier run as %s", aside);
+    snprintf(events, sizeof events, "%s.events", f->path);
+    snprintf(events_aside, sizeof events_aside, "%s.events", aside);
+    if (rename(events, events_aside) < 0 && errno != ENOENT)
+        return error_errno(err, CODE_IO, "cannot rename %s to %s", events, events_aside);
     tell(f, ' ', "the metrics of an earlier run are now %s", aside);
     close(f->fd);
     f->fd = -1;
@@ -412,7 +442,7 @@ static int open_metrics(struct metrics_file *f, struct error *err)
     if (f->gaps > 0)
         tell(f, ' ', "the metrics %s lack steps %ld to %ld%s", f->path, f->gap_first, f->gap_last,
              f->gaps > 1 ? ", and more" : "");
-    tell(f, 'o', "%ld %d", f->last_step, f->validated);
+    tell(f, 'o', "%ld %d %ld %.3f", f->last_step, f->validated, f->seen.step, f->seen.time);
     return 0;
 }
 

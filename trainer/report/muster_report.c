@@ -90,11 +90,11 @@ static int protect_metrics(const char *output, const char *path, struct error *e
 }
 
 /* Says once which lines are damaged. */
-static int read_metrics(const char *path, struct metrics_step **steps, size_t *count, struct error *err)
+static int read_metrics(const char *path, struct metrics *metrics, struct error *err)
 {
     struct metrics_damage damage;
 
-    if (metrics_read(path, steps, count, &damage, err) < 0)
+    if (metrics_read(path, metrics, &damage, err) < 0)
         return -1;
     if (damage.lines > 0)
         fprintf(stderr, "muster-report: warning: %s; %zu such line%s left out\n", damage.first.text, damage.lines,
@@ -104,20 +104,17 @@ static int read_metrics(const char *path, struct metrics_step **steps, size_t *c
 
 static int draw_plot(const char *path, const char *reference, const char *output, struct plot *plot, struct error *err)
 {
-    struct metrics_step *steps = NULL, *other = NULL;
     int result = -1;
 
     if (check_ending(output, err) == 0 && protect_metrics(output, path, err) == 0 &&
-        protect_metrics(output, reference, err) == 0 && read_metrics(path, &steps, &plot->nsteps, err) == 0 &&
-        (!reference || read_metrics(reference, &other, &plot->nreference, err) == 0)) {
-        plot->steps = steps;
-        plot->reference = other;
+        protect_metrics(output, reference, err) == 0 && read_metrics(path, &plot->run, err) == 0 &&
+        (!reference || read_metrics(reference, &plot->reference, err) == 0)) {
         result = write_plot(output, plot, err);
         if (result < 0 && err->code == CODE_DATA)
             error_prefix(err, "%s", path);
     }
-    free(steps);
-    free(other);
+    metrics_free(&plot->run);
+    metrics_free(&plot->reference);
     return result;
 }
 
@@ -169,11 +166,10 @@ static int print_comparison(char **paths, const struct comparison *c, double tol
 
 static int run_compare(int argc, char **argv, struct error *err)
 {
-    struct metrics_step *a = NULL, *b = NULL;
+    struct metrics a = {0}, b = {0};
     struct comparison comparison;
     bool common_only = false;
     double tolerance = 0.0;
-    size_t na, nb;
     const struct option_row rows[] = {
         {"tolerance", OPTION_REAL, .to = &tolerance},
         {"common", OPTION_FLAG, .to = &common_only},
@@ -183,11 +179,11 @@ static int run_compare(int argc, char **argv, struct error *err)
 
     if (result >= 0)
         return result;
-    if (read_metrics(argv[optind], &a, &na, err) == 0 && read_metrics(argv[optind + 1], &b, &nb, err) == 0 &&
-        compare_runs(&comparison, a, na, b, nb, err) == 0)
+    if (read_metrics(argv[optind], &a, err) == 0 && read_metrics(argv[optind + 1], &b, err) == 0 &&
+        compare_runs(&comparison, a.steps, a.count, b.steps, b.count, err) == 0)
         result = print_comparison(argv + optind, &comparison, tolerance, common_only);
-    free(a);
-    free(b);
+    metrics_free(&a);
+    metrics_free(&b);
     return result;
 }
 
@@ -195,17 +191,16 @@ static int run_compare(int argc, char **argv, struct error *err)
 
 static int run_summary(int argc, char **argv, struct error *err)
 {
-    struct metrics_step *steps;
-    size_t count;
+    struct metrics metrics;
     bool json = false;
     int result = read_options((const struct option_row[]){{"json", OPTION_FLAG, .to = &json}, {0}}, argc, argv, 1);
 
     if (result >= 0)
         return result;
-    if (read_metrics(argv[optind], &steps, &count, err) < 0)
+    if (read_metrics(argv[optind], &metrics, err) < 0)
         return -1;
-    result = summary_print(stdout, argv[optind], json, steps, count, err);
-    free(steps);
+    result = summary_print(stdout, argv[optind], json, &metrics, err);
+    metrics_free(&metrics);
     return result;
 }
 

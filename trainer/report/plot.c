@@ -1,6 +1,7 @@
 #include "trainer/report/report_commands.h"
 
 #include <math.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,7 +120,7 @@ static void widen_range(struct axis *x, struct axis *y, long step, double loss)
 
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
-/* A change of mesh: a vertical line with a label. */
+/* A change of mesh or a restart: a vertical line with a label. */
 struct mark {
     long step;
     char label[96];
@@ -144,19 +145,48 @@ static void describe_change(struct mark *mark, const struct metrics_step *before
                  before->tp, before->pp, after->dp, after->tp, after->pp, where);
 }
 
-/* Of all changes, in an array that the caller frees. NULL without memory. */
+static void describe_start(struct mark *mark, const struct metrics_start *start, bool brief)
+{
+    char where[32] = "";
+
+    mark->step = start->step;
+    if (!brief)
+        snprintf(where, sizeof where, " at step %ld", mark->step);
+    snprintf(mark->label, sizeof mark->label, "%s%s%s%.30s", start->fault > 0 ? "restart" : "resumed", where,
+             start->nodes[0] ? ": " : "", start->nodes);
+}
+
+static int by_mark_step(const void *a, const void *b)
+{
+    const struct mark *x = a, *y = b;
+
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+/* Of all changes of mesh, and of the other starts, in an array that the caller frees. NULL without memory. */
 static struct mark *make_marks(const struct plot *plot, size_t *count, struct error *err)
 {
+    const struct metrics *run = &plot->run;
     struct run_segment *segments;
     struct mark *marks;
-    size_t nsegments;
+    size_t nsegments, nmarks = 0, most;
 
-    if (segments_make(plot->steps, plot->nsteps, &segments, &nsegments, err) < 0)
+    if (segments_make(run->steps, run->count, &segments, &nsegments, err) < 0)
         return NULL;
-    *count = nsegments - 1;
-    marks = error_calloc(nsegments, sizeof *marks, err);
+    most = nsegments - 1 + run->nstarts;
+    marks = error_calloc(most + 1, sizeof *marks, err);
     for (size_t i = 1; marks && i < nsegments; i++)
-        describe_change(&marks[i - 1], segments[i - 1].last, segments[i].first, *count > BRIEF_ABOVE);
+        describe_change(&marks[nmarks++], segments[i - 1].last, segments[i].first, most > BRIEF_ABOVE);
+    for (size_t i = 0; marks && i < run->nstarts; i++) {
+        struct mark mark = {0};
+
+        describe_start(&mark, &run->starts[i], most > BRIEF_ABOVE);
+        if (start_went_on(&run->starts[i]) && !lfind(&mark, marks, &nmarks, sizeof mark, by_mark_step))
+            marks[nmarks++] = mark;
+    }
+    if (marks)
+        qsort(marks, nmarks, sizeof *marks, by_mark_step);
+    *count = nmarks;
     free(segments);
     return marks;
 }
@@ -256,8 +286,9 @@ static void draw_valid(FILE *out, const struct frame *frame, const struct plot *
 {
     double last = -INFINITY;
 
-    for (size_t i = 0; i < plot->nsteps; i++) {
-        double x = axis_at(&frame->x, (double)plot->steps[i].step), y = axis_at(&frame->y, plot->steps[i].valid_loss);
+    for (size_t i = 0; i < plot->run.count; i++) {
+        double x = axis_at(&frame->x, (double)plot->run.steps[i].step),
+               y = axis_at(&frame->y, plot->run.steps[i].valid_loss);
 
         if (!isfinite(y) || fabs(x - last) < 2.0) /* leave out overlapping points */
             continue;
@@ -271,9 +302,9 @@ static void draw_keys(FILE *out, const struct plot *plot)
     double x = LEFT;
     bool valid = false;
 
-    for (size_t i = 0; i < plot->nsteps; i++)
-        valid |= isfinite(plot->steps[i].valid_loss);
-    svg_line(out, x, 54, x + 24, 54, plot->nreference ? "under" : "train");
+    for (size_t i = 0; i < plot->run.count; i++)
+        valid |= isfinite(plot->run.steps[i].valid_loss);
+    svg_line(out, x, 54, x + 24, 54, plot->reference.count ? "under" : "train");
     svg_text(out, x + 32, 58, "key", "training");
     x += 110;
     if (valid) {
@@ -281,7 +312,7 @@ static void draw_keys(FILE *out, const struct plot *plot)
         svg_text(out, x + 14, 58, "key", "validation");
         x += 110;
     }
-    if (plot->nreference) {
+    if (plot->reference.count) {
         svg_line(out, x, 54, x + 24, 54, "reference");
         svg_text(out, x + 32, 58, "key", "reference run");
     }
@@ -294,14 +325,14 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err)
     struct mark *marks;
     size_t count;
 
-    for (size_t i = 0; i < plot->nsteps; i++) {
-        widen_range(&x, &y, plot->steps[i].step, plot->steps[i].loss);
-        widen_range(&x, &y, plot->steps[i].step, plot->steps[i].valid_loss);
+    for (size_t i = 0; i < plot->run.count; i++) {
+        widen_range(&x, &y, plot->run.steps[i].step, plot->run.steps[i].loss);
+        widen_range(&x, &y, plot->run.steps[i].step, plot->run.steps[i].valid_loss);
     }
     if (!isfinite(x.lo))
         return error_set(err, CODE_DATA, "no step with a finite loss to draw");
-    for (size_t i = 0; i < plot->nreference; i++)
-        widen_range(&x, &y, plot->reference[i].step, plot->reference[i].loss);
+    for (size_t i = 0; i < plot->reference.count; i++)
+        widen_range(&x, &y, plot->reference.steps[i].step, plot->reference.steps[i].loss);
     marks = make_marks(plot, &count, err);
     if (!marks)
         return -1;
@@ -317,8 +348,8 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err)
     draw_keys(out, plot);
     draw_axes(out, &frame);
     draw_marks(out, frame.y.to, marks, count);
-    draw_curve(out, &frame, plot->steps, plot->nsteps, plot->nreference ? "under" : "train");
-    draw_curve(out, &frame, plot->reference, plot->nreference, "reference");
+    draw_curve(out, &frame, plot->run.steps, plot->run.count, plot->reference.count ? "under" : "train");
+    draw_curve(out, &frame, plot->reference.steps, plot->reference.count, "reference");
     draw_valid(out, &frame, plot);
     svg_end(out);
     free(marks);

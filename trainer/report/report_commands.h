@@ -34,15 +34,13 @@ int follow_run(const struct follow *follow, struct error *err);
 
 /*
  * A run's loss curve as one self-contained SVG: training loss, validation losses, the loss of a reference run,
- * and a labelled line wherever the mesh changed.
+ * and a labelled line wherever the mesh changed, or the run went on from a checkpoint.
  */
 
 struct plot {
     const char *title;
-    const struct metrics_step *steps; /* the run; steps whose loss is not finite leave a gap */
-    size_t nsteps;
-    const struct metrics_step *reference; /* another run to compare with; may be NULL */
-    size_t nreference;
+    struct metrics run;       /* borrowed; steps whose loss is not finite leave a gap */
+    struct metrics reference; /* another run to compare with; may have no steps */
 };
 
 /*
@@ -54,11 +52,10 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err);
 
 /* ---- summary.c --------------------------------------------------------------------------------------------------- */
 
-/* What happened in a run: losses, speed and meshes on one screen; and the losses of two runs compared. */
+/* What happened in a run: losses, speed, meshes and restarts on one screen; and the losses of two runs compared. */
 
 /* `name` is the heading; json: all of it as one object. CODE_DATA if there is no step. The caller checks the stream. */
-int summary_print(FILE *out, const char *name, bool json, const struct metrics_step *steps, size_t count,
-                  struct error *err);
+int summary_print(FILE *out, const char *name, bool json, const struct metrics *metrics, struct error *err);
 
 /* A part of a run on one mesh. */
 struct run_segment {
@@ -75,6 +72,27 @@ int segments_make(const struct metrics_step *steps, size_t count, struct run_seg
                   struct error *err);
 
 bool segments_same_mesh(const struct metrics_step *a, const struct metrics_step *b);
+
+/* Whether the run has gone on with this start; otherwise it began. */
+bool start_went_on(const struct metrics_start *start);
+
+/* What a start cost, from the fault, or else from the end of the last step before it, to its own first step. */
+enum start_phase {
+    START_WAIT,  /* a new job, or a requeued one: for its nodes */
+    START_END,   /* a restart: for the step with the fault to end */
+    START_CHECK, /* a restart: of the nodes */
+    START_LOAD,  /* the program's start, with the checkpoint, without the drain */
+    START_DRAIN,
+    START_STEP, /* the first one */
+    START_PHASES,
+};
+
+/* Seconds of each phase, NaN where there was none; returns all of them, NaN if no step followed. */
+double start_measure(const struct metrics_start *start, double phases[START_PHASES]);
+
+/* The time for which jobs of the run had nodes, as far as its events tell; 0 without events. Goodput is the time of the
+ * file's steps since then, *counted, divided by this: steps that were done again count once. */
+double starts_allocated(const struct metrics *metrics, double *counted);
 
 /* ---- two runs, step by step ---- */
 

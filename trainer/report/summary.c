@@ -160,6 +160,90 @@ static void print_segments(FILE *out, const struct run_segment *segments, size_t
     }
 }
 
+/* ---- starts ---- */
+
+bool start_went_on(const struct metrics_start *start)
+{
+    return start->step > 0 || start->fault > 0;
+}
+
+double start_measure(const struct metrics_start *start, double phases[START_PHASES])
+{
+    double begun = start->checked, all = 0;
+
+    for (int i = 0; i < START_PHASES; i++)
+        phases[i] = NAN;
+    if (start->fault > 0) {
+        phases[START_END] = start->ended - start->fault;
+        phases[START_CHECK] = start->checked - start->ended;
+    } else {
+        begun = start->job_began;
+        if (start->last > 0)
+            phases[START_WAIT] = begun - start->last;
+    }
+    phases[START_LOAD] = start->ready - begun - start->drain_seconds;
+    phases[START_DRAIN] = start->drain_seconds;
+    if (start->first_step > 0)
+        phases[START_STEP] = start->first_step - start->ready;
+    for (int i = 0; i < START_PHASES; i++)
+        all += isnan(phases[i]) ? 0 : phases[i];
+    return start->first_step > 0 ? all : NAN;
+}
+
+double starts_allocated(const struct metrics *metrics, double *counted)
+{
+    const struct metrics_start *starts = metrics->starts;
+    double allocated = 0, end = 0;
+
+    *counted = 0;
+    for (size_t i = 0; i < metrics->nstarts; i++) {
+        bool same_job = i > 0 && starts[i].job_began == starts[i - 1].job_began;
+        double begun = same_job ? end : starts[i].job_began;
+
+        end = fmax(starts[i].ready, starts[i].first_step);
+        end = fmax(end, i + 1 < metrics->nstarts ? starts[i + 1].last : metrics->steps[metrics->count - 1].time);
+        allocated += end - begun;
+    }
+    for (size_t i = 0; metrics->nstarts && i < metrics->count; i++)
+        if (metrics->steps[i].step > starts[0].step && isfinite(metrics->steps[i].step_seconds))
+            *counted += metrics->steps[i].step_seconds;
+    return allocated;
+}
+
+/* "-" where there is none */
+static void print_seconds(FILE *out, int width, double seconds)
+{
+    if (isnan(seconds))
+        fprintf(out, " %*s", width, "-");
+    else
+        fprintf(out, " %*.1f", width, seconds);
+}
+
+static void print_starts(FILE *out, const struct metrics *metrics)
+{
+    char time[2][UNITS_SIZE];
+    double counted, allocated = starts_allocated(metrics, &counted), phases[START_PHASES];
+    int titled = 0;
+
+    if (allocated > 0)
+        fprintf(out, "  %-12s%.1f%%: %s of steps that counted, %s of allocated time\n", "goodput",
+                100.0 * counted / allocated, units_duration(time[0], counted), units_duration(time[1], allocated));
+    for (size_t i = 0; i < metrics->nstarts; i++) {
+        const struct metrics_start *s = &metrics->starts[i];
+
+        if (!start_went_on(s))
+            continue;
+        if (!titled++)
+            fprintf(out, "\n  %-12s %8s %8s %6s %6s %6s %6s %6s %6s  cause\n", "went on", "repeated", "seconds", "wait",
+                    "end", "check", "load", "drain", "step");
+        fprintf(out, "  at %-9ld %8ld", s->step, s->repeated);
+        print_seconds(out, 8, start_measure(s, phases));
+        for (int p = 0; p < START_PHASES; p++)
+            print_seconds(out, 6, phases[p]);
+        fprintf(out, "  %s%s\n", s->fault > 0 ? s->cause : "job ", s->fault > 0 ? "" : s->job);
+    }
+}
+
 /* Of a segment: the members of an object, after its name. */
 static void write_segment(FILE *out, const struct run_segment *s)
 {
@@ -198,8 +282,32 @@ static void write_step(FILE *out, const char *name, const struct metrics_step *s
     fputc('}', out);
 }
 
+static void write_starts(FILE *out, const struct metrics *metrics)
+{
+    static const char *const NAMES[START_PHASES] = {"wait", "end", "check", "load", "drain", "first_step"};
+    double counted, phases[START_PHASES];
+
+    json_real_member(out, "allocated_seconds", starts_allocated(metrics, &counted));
+    json_real_member(out, "counted_seconds", counted);
+    fputs(",\"starts\":[", out);
+    for (size_t i = 0; i < metrics->nstarts; i++) {
+        const struct metrics_start *s = &metrics->starts[i];
+
+        fprintf(out, "%s{\"step\":%ld", i ? "," : "", s->step);
+        json_number_member(out, "repeated", s->repeated);
+        json_real_member(out, "seconds", start_measure(s, phases));
+        for (int p = 0; p < START_PHASES; p++)
+            json_real_member(out, NAMES[p], phases[p]);
+        json_string_member(out, "job", s->job);
+        json_string_member(out, "nodes", s->nodes);
+        json_string_member(out, "cause", s->cause);
+        fputc('}', out);
+    }
+    fputc(']', out);
+}
+
 static void write_json(FILE *out, const char *name, const struct run_segment *all, const struct totals *t,
-                       const struct run_segment *segments, size_t count)
+                       const struct run_segment *segments, size_t count, const struct metrics *metrics)
 {
     fputs("{\"metrics\":", out);
     json_quote(out, name);
@@ -215,13 +323,16 @@ static void write_json(FILE *out, const char *name, const struct run_segment *al
         write_segment(out, &segments[i]);
         fputc('}', out);
     }
-    fputs("]}\n", out);
+    fputc(']', out);
+    write_starts(out, metrics);
+    fputs("}\n", out);
 }
 
-int summary_print(FILE *out, const char *name, bool json, const struct metrics_step *steps, size_t count,
-                  struct error *err)
+int summary_print(FILE *out, const char *name, bool json, const struct metrics *metrics, struct error *err)
 {
+    const struct metrics_step *steps = metrics->steps;
     struct run_segment *segments, all;
+    size_t count = metrics->count;
     struct totals totals;
     size_t nsegments;
 
@@ -232,11 +343,12 @@ int summary_print(FILE *out, const char *name, bool json, const struct metrics_s
     totals = gather_values(steps, count);
     all = measure_steps(steps, count);
     if (json) {
-        write_json(out, name, &all, &totals, segments, nsegments);
+        write_json(out, name, &all, &totals, segments, nsegments, metrics);
     } else {
         fprintf(out, "%s\n", name);
         print_results(out, &all, &totals);
         print_speed(out, &all);
+        print_starts(out, metrics);
         print_segments(out, segments, nsegments);
     }
     free(segments);
