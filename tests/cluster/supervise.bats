@@ -117,15 +117,76 @@ as_undisturbed() {
     eventually 30 job_is 'Restarts=1 '
 }
 
-@test "a signal between the fault and the restart: the job is requeued, not restarted" {
+# hang_then ARGUMENT...: kills a rank, and calls scancel with these arguments when the hang report has begun
+hang_then() {
     submit 3
     eventually 60 steps_done 60
     kill -KILL "$(processes n2 muster-train)"
     eventually 30 grep -q '^---- this run hangs' "$OUT"
-    scancel --signal=USR1 "$JOB"
-    eventually 60 job_is 'Restarts=1 '
+    scancel "$@" "$JOB"
+}
+
+@test "a signal between the fault and the restart: the job is requeued, not restarted" {
+    for signal in USR1 TERM; do
+        rm -rf ckpt metrics.jsonl*
+        hang_then --signal=$signal
+        eventually 60 job_is 'Restarts=1 '
+        no_line -q '^muster-supervise: restart 1 ' "$OUT"
+        eventually 120 completed
+        grep -q '^done at step 400$' "$OUT"
+    done
+}
+
+@test "scancel between the fault and the restart: the job is cancelled, and nothing of it is left" {
+    hang_then
+    eventually 60 job_is 'JobState=CANCELLED'
+    eventually 60 all_idle
     no_line -q '^muster-supervise: restart 1 ' "$OUT"
-    eventually 120 completed
+    for node in n1 n2 n3; do
+        [ -z "$(processes $node muster-train)$(processes $node muster-supervis)" ]
+    done
+}
+
+@test "the same fault at the same step, twice: the job ends with it, and is not requeued" {
+    cat >program <<'END'
+#!/bin/sh
+echo "---- this run hangs ----
+rank 0 on $SLURMD_NODENAME is dead
+hang report of job 1, at step 7" >&2
+exit 76
+END
+    chmod +x program
+    sed 's#--mpi=.*#./program#; s/--nodes=2-4$/--nodes=1/' "$TOP/etc/train.sbatch" >train.sbatch
+    JOB=$(sbatch --parsable --output="$OUT" train.sbatch job.cfg)
+    eventually 60 job_is 'JobState=FAILED'
+    job_is 'ExitCode=76:0'
+    job_is 'Restarts=0 '
+    [ "$(grep -c '^muster-supervise: restart ' "$OUT")" = 1 ]
+    grep -q '^muster-supervise: the same fault at the same step, twice: the job ends: rank 0 on n[1-8] is dead$' "$OUT"
+}
+
+@test "the first check leaves too few nodes: the job is requeued" {
+    mkdir bin
+    cat >bin/muster-preflight <<END
+#!/bin/sh
+case \$SLURMD_NODENAME in n[23]) export MUSTER_PREFLIGHT_ROOT=/nonexistent ;; esac
+exec "$BUILD/muster-preflight" "\$@"
+END
+    chmod +x bin/muster-preflight
+    PATH=$PWD/bin:$PATH submit 4 --spares 1
+    eventually 60 grep -q '^muster-supervise: too few nodes: 2 are left, and the job needs 3$' "$OUT"
+    eventually 30 job_is 'Restarts=1 '
+    no_line -q '^model: ' "$OUT"
+}
+
+@test "a node that dies before the first start: the job is requeued, and finishes" {
+    sed 's/exec muster-supervise/until [ -e go ]; do sleep 0.2; done; &/' "$TOP/etc/train.sbatch" >train.sbatch
+    JOB=$(sbatch --parsable --nodes=3 --output="$OUT" train.sbatch job.cfg)
+    eventually 30 job_is 'JobState=RUNNING'
+    "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
+    touch go
+    eventually 240 completed
+    job_is 'Restarts=1 '
     grep -q '^done at step 400$' "$OUT"
 }
 
