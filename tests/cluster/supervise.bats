@@ -13,7 +13,7 @@ setup() {
     unset MUSTER_JOB
     DIR=$BATS_TEST_TMPDIR OUT=$BATS_TEST_TMPDIR/out
     tiny_job "$DIR"
-    sed -i 's/steps = 50;/steps = 400;/; s/global_batch = 24;/global_batch = 12;/; s/micro_batch = 4;/micro_batch = 1;/' "$DIR/job.cfg"
+    sed -i 's/steps = 50;/steps = 800;/; s/global_batch = 24;/global_batch = 12;/; s/micro_batch = 4;/micro_batch = 1;/' "$DIR/job.cfg"
     sed -i 's/hidden = 32;/hidden = 128;/; s/log_every = 10;/log_every = 50;/' "$DIR/job.cfg"
     echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 20; partner = true; last_seconds = 20; };" >>"$DIR/job.cfg"
     cd "$DIR" || return
@@ -66,7 +66,7 @@ as_undisturbed() {
     job_is 'Restarts=0 '
     grep -q '^muster-supervise: restart 1 of 5 on 3 of 3 nodes after: rank 1 on n2 is dead' "$OUT"
     [ "$(grep -c '^resumed from ' "$OUT")" -eq 1 ]
-    grep -q '^done at step 400$' "$OUT"
+    grep -q '^done at step 800$' "$OUT"
     muster-report summary metrics.jsonl >summary
     grep -q '^  goodput  ' summary
     grep -qE '^  at [0-9]+ +[0-9]+ +[0-9.]+ +- +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+  rank 1 on n2 is dead' summary
@@ -92,7 +92,7 @@ as_undisturbed() {
     eventually 240 completed
     job_is 'Restarts=1 '
     grep -q '^muster-supervise: the node of the batch script does not answer: n[234] has the job requeued$' "$OUT"
-    grep -q '^done at step 400$' "$OUT"
+    grep -q '^done at step 800$' "$OUT"
 }
 
 @test "two nodes that hold each other's copies die at once: the run goes on from the newest committed checkpoint" {
@@ -105,7 +105,7 @@ as_undisturbed() {
     job_is 'Restarts=0 '
     grep -q '^muster-supervise: restart 1 of 5 on 2 of 4 nodes after: ' "$OUT"
     grep -q '^resumed from .* at step ' "$OUT"
-    grep -q '^done at step 400$' "$OUT"
+    grep -q '^done at step 800$' "$OUT"
 }
 
 @test "if fewer nodes are left than the job needs, it is requeued" {
@@ -133,7 +133,7 @@ hang_then() {
         eventually 60 job_is 'Restarts=1 '
         no_line -q '^muster-supervise: restart 1 ' "$OUT"
         eventually 120 completed
-        grep -q '^done at step 400$' "$OUT"
+        grep -q '^done at step 800$' "$OUT"
     done
 }
 
@@ -187,7 +187,7 @@ END
     touch go
     eventually 240 completed
     job_is 'Restarts=1 '
-    grep -q '^done at step 400$' "$OUT"
+    grep -q '^done at step 800$' "$OUT"
 }
 
 # fault KIND: on one of the nodes n2 to n8 that run; fails once the run has ended
@@ -213,7 +213,7 @@ fault() {
 # MUSTER_TEST_JOBS: how many jobs; each has four faults
 @test "faults at random moments, in a restart too: the run goes on each time, bit for bit" {
     local kind
-    sed -i 's/steps = 400;/steps = 1500;/' job.cfg
+    sed -i 's/steps = 800;/steps = 1500;/' job.cfg
     for ((k = 0; k < ${MUSTER_TEST_JOBS:-1}; k++)); do
         rm -rf ckpt metrics.jsonl faults "$OUT"
         submit 8 --spares 2 --restarts 9
