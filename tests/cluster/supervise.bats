@@ -225,6 +225,7 @@ fault() {
         eventually 240 completed
         cat faults >&3
         grep '^muster-supervise' "$OUT" | cut -c1-100 >&3
+        muster-report summary metrics.jsonl | sed -n '/goodput/,/^$/p; /went on/,/^$/p' >&3
         job_is 'Restarts=0 '
         grep -q '^done at step 1500$' "$OUT"
         as_undisturbed 6
