@@ -117,6 +117,19 @@ as_undisturbed() {
     eventually 30 job_is 'Restarts=1 '
 }
 
+@test "after as many restarts as are allowed, the next fault requeues the job" {
+    submit 2 --restarts 1
+    eventually 60 steps_done 60
+    kill -KILL "$(processes n2 muster-train)"
+    eventually 60 grep -q '^resumed from ' "$OUT"
+    eventually 60 steps_done 100
+    kill -KILL "$(processes n2 muster-train)"
+    eventually 60 grep -q '^muster-supervise: no restart: 1 within an hour$' "$OUT"
+    eventually 120 completed
+    job_is 'Restarts=1 '
+    grep -q '^done at step 800$' "$OUT"
+}
+
 # hang_then ARGUMENT...: kills a rank, and calls scancel with these arguments when the hang report has begun
 hang_then() {
     submit 3
