@@ -13,7 +13,7 @@ setup() {
     unset MUSTER_JOB
     DIR=$BATS_TEST_TMPDIR OUT=$BATS_TEST_TMPDIR/out
     tiny_job "$DIR"
-    sed -i 's/steps = 50;/steps = 800;/; s/global_batch = 24;/global_batch = 12;/; s/micro_batch = 4;/micro_batch = 1;/' "$DIR/job.cfg"
+    sed -i 's/steps = 50;/steps = 400;/; s/global_batch = 24;/global_batch = 12;/; s/micro_batch = 4;/micro_batch = 1;/' "$DIR/job.cfg"
     sed -i 's/hidden = 32;/hidden = 128;/; s/log_every = 10;/log_every = 50;/' "$DIR/job.cfg"
     echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 20; partner = true; last_seconds = 20; };" >>"$DIR/job.cfg"
     cd "$DIR" || return
@@ -65,8 +65,9 @@ as_undisturbed() {
     eventually 120 completed
     job_is 'Restarts=0 '
     grep -q '^muster-supervise: restart 1 of 5 on 3 of 3 nodes after: rank 1 on n2 is dead' "$OUT"
+    [ "$(tail -n 1 "$OUT")" = "done at step 400" ]
     [ "$(grep -c '^resumed from ' "$OUT")" -eq 1 ]
-    grep -q '^done at step 800$' "$OUT"
+    grep -q '^done at step 400$' "$OUT"
     muster-report summary metrics.jsonl >summary
     grep -q '^  goodput  ' summary
     grep -qE '^  at [0-9]+ +[0-9]+ +[0-9.]+ +- +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+  rank 1 on n2 is dead' summary
@@ -86,6 +87,7 @@ as_undisturbed() {
 }
 
 @test "the batch script's node dies: the job is requeued once, and finishes" {
+    sed -i 's/steps = 400;/steps = 800;/' job.cfg # a kill takes seconds on a busy machine
     submit 2-4
     eventually 60 steps_done 60
     "$SANDBOX" kill-node n1 --dir "$SANDBOX_DIR"
@@ -96,6 +98,7 @@ as_undisturbed() {
 }
 
 @test "two nodes that hold each other's copies die at once: the run goes on from the newest committed checkpoint" {
+    sed -i 's/steps = 400;/steps = 800;/' job.cfg # a kill takes seconds on a busy machine
     submit 2-4
     eventually 60 steps_done 60
     "$SANDBOX" kill-node n2 --dir "$SANDBOX_DIR"
@@ -127,7 +130,7 @@ as_undisturbed() {
     eventually 60 grep -q '^muster-supervise: no restart: 1 within an hour$' "$OUT"
     eventually 120 completed
     job_is 'Restarts=1 '
-    grep -q '^done at step 800$' "$OUT"
+    grep -q '^done at step 400$' "$OUT"
 }
 
 # hang_then ARGUMENT...: kills a rank, and calls scancel with these arguments when the hang report has begun
@@ -146,7 +149,7 @@ hang_then() {
         eventually 60 job_is 'Restarts=1 '
         no_line -q '^muster-supervise: restart 1 ' "$OUT"
         eventually 120 completed
-        grep -q '^done at step 800$' "$OUT"
+        grep -q '^done at step 400$' "$OUT"
     done
 }
 
@@ -182,7 +185,7 @@ END
     mkdir bin
     cat >bin/muster-preflight <<END
 #!/bin/sh
-case \$SLURMD_NODENAME in n[23]) export MUSTER_PREFLIGHT_ROOT=/nonexistent ;; esac
+case \$SLURM_NODEID in [12]) export MUSTER_PREFLIGHT_ROOT=/nonexistent ;; esac
 exec "$BUILD/muster-preflight" "\$@"
 END
     chmod +x bin/muster-preflight
@@ -200,7 +203,7 @@ END
     touch go
     eventually 240 completed
     job_is 'Restarts=1 '
-    grep -q '^done at step 800$' "$OUT"
+    grep -q '^done at step 400$' "$OUT"
 }
 
 # fault KIND: on one of the nodes n2 to n8 that run; fails once the run has ended
@@ -226,7 +229,7 @@ fault() {
 # MUSTER_TEST_JOBS: how many jobs; each has four faults
 @test "faults at random moments, in a restart too: the run goes on each time, bit for bit" {
     local kind
-    sed -i 's/steps = 800;/steps = 1500;/' job.cfg
+    sed -i 's/steps = 400;/steps = 1500;/' job.cfg
     for ((k = 0; k < ${MUSTER_TEST_JOBS:-1}; k++)); do
         rm -rf ckpt metrics.jsonl faults "$OUT"
         submit 8 --spares 2 --restarts 9
