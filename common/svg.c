@@ -22,6 +22,9 @@ static const char STYLE[] =
     ".train{stroke:#0072b2;stroke-width:1.8}\n"
     ".under{stroke:#5ab0ea;stroke-width:3.2}\n"
     ".reference{stroke:#1f2933;stroke-width:1.1;stroke-dasharray:5 4;stroke-linecap:butt}\n"
+    "[class^=other]{stroke-width:1.4}\n"
+    ".other1{stroke:#e69f00}.other2{stroke:#009e73}.other3{stroke:#cc79a7}.other4{stroke:#56b4e9}\n"
+    ".other5{stroke:#8b4513}.other6{stroke:#8c7a00}.other7{stroke:#6b4fa0}\n"
     ".valid{fill:#d55e00;stroke:#fff;stroke-width:1.2}\n"
     "line.mark{stroke:#7b8794;stroke-dasharray:2 3}\n"
     ".frame{fill:none;stroke:#3e4c59}\n";

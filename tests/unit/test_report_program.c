@@ -108,6 +108,15 @@ static void plot_goes_to_the_file_or_stdout(void **state)
     expect(0, "summary --json FILE", ",\"lowest_loss\":{\"step\":20,\"loss\":3.4},");
 }
 
+static void several_runs_are_shown_together(void **state)
+{
+    write_run(20, 12, 4);
+    expect(0, "summary FILE FILE | grep -c '^  steps       1 to 20'", "2\n");
+    expect(0, "summary --json FILE FILE | python3 -c 'import json,sys; print(len(json.load(sys.stdin)))'", "2\n");
+    expect(0, "plot FILE FILE | grep -A 1 'line class=\"other1\"' | grep -c metrics.jsonl", "1\n");
+    expect(64, "plot FILE FILE FILE FILE FILE FILE FILE FILE FILE", "a plot shows at most 8 runs");
+}
+
 /* A child that plays the job: steps 1 to 30 on 4 ranks, a crash, and from 21 to 40 on 2. */
 static pid_t start_writer(void)
 {
@@ -253,6 +262,7 @@ int main(void)
         WITH_DIR(bad_files_are_65_and_74),
         WITH_DIR(compare_exits_as_diff_does),
         WITH_DIR(plot_goes_to_the_file_or_stdout),
+        WITH_DIR(several_runs_are_shown_together),
         WITH_DIR(follow_ends_at_the_last_step),
         WITH_DIR(follow_ends_with_the_process_or_a_signal),
         WITH_DIR(follow_reads_a_replaced_file_again_and_tells_changes_once),

@@ -59,7 +59,7 @@ static char *summary_text(const struct metrics *metrics, bool json)
     FILE *out = open_memstream(&text, &length);
 
     assert_non_null(out);
-    assert_int_equal(summary_print(out, "run", json, metrics, NULL), 0);
+    assert_int_equal(summary_print(out, "run", json ? SIZE_MAX : 0, metrics, NULL), 0);
     fclose(out);
     return text;
 }
@@ -93,7 +93,7 @@ static void summary_says_what_happened(void **state)
         if (!strstr(text, expected[i]))
             fail_msg("\"%s\" is not in\n%s", expected[i], text);
     free(text);
-    assert_int_equal(summary_print(stdout, "none", false, &(struct metrics){0}, &err), -1);
+    assert_int_equal(summary_print(stdout, "none", 0, &(struct metrics){0}, &err), -1);
     assert_int_equal(err.code, CODE_DATA);
     free(run);
 }

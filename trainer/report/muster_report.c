@@ -1,4 +1,4 @@
-/* muster_report.c - the program muster-report: its command line. The commands are in follow.c, plot.c and summary.c. */
+/* muster_report.c - the program muster-report: its command line. report_commands.h has the commands. */
 #include <limits.h>
 #include <locale.h>
 #include <stdio.h>
@@ -13,25 +13,27 @@
 #include "trainer/report/report_commands.h"
 
 enum { CODE_DIFFER = 1 }; /* like diff's; other failures use common/error.h */
+enum { SEVERAL = -1 };    /* files, for read_options */
 
 static const char HELP[] = "usage: muster-report follow METRICS [--steps N] [--pid PID] [--interval SECONDS]\n"
-                           "       muster-report plot METRICS [--reference METRICS] [--title TEXT] [-o FILE.svg]\n"
+                           "       muster-report plot METRICS... [--reference METRICS] [--title TEXT] [-o FILE.svg]\n"
                            "       muster-report compare METRICS METRICS [--tolerance T] [--common]\n"
-                           "       muster-report summary METRICS [--json]\n"
+                           "       muster-report summary METRICS... [--json]\n"
                            "       muster-report --help | --version\n"
                            "\n"
                            "METRICS is the metrics.jsonl that muster-train writes. See muster-report(1).\n";
 
 /* ---- the command line ---- */
 
-/* -1: go on, with so many files from argv[optind] on; otherwise the exit code. */
+/* -1: go on, with so many files from argv[optind] on (SEVERAL: one or more); otherwise the exit code. */
 static int read_options(const struct option_row *rows, int argc, char **argv, int files)
 {
     int code = options_read(rows, argc, argv, HELP);
 
-    if (code >= 0 || argc - optind == files)
+    if (code >= 0 || argc - optind == files || (files == SEVERAL && argc > optind))
         return code;
-    return option_fail("%s: needs %d metrics file%s, not %d", argv[0], files, files == 1 ? "" : "s", argc - optind);
+    return option_fail("%s: needs %d metrics file%s, not %d", argv[0], abs(files), files == 2 ? "s" : "",
+                       argc - optind);
 }
 
 /* ---- follow ---- */
@@ -79,14 +81,14 @@ static int check_ending(const char *output, struct error *err)
 }
 
 /* Refuses an output file that is one of the inputs. */
-static int protect_metrics(const char *output, const char *path, struct error *err)
+static int protect_metrics(const char *output, const char *path, const char *what, struct error *err)
 {
     struct stat there, metrics;
 
     if (!output || !path || stat(output, &there) < 0 || stat(path, &metrics) < 0 || there.st_dev != metrics.st_dev ||
         there.st_ino != metrics.st_ino || !S_ISREG(there.st_mode))
         return 0;
-    return error_set(err, CODE_USAGE, "-o %s: would write the picture over the metrics; name another file", output);
+    return error_set(err, CODE_USAGE, "-o %s: would write the %s over the metrics; name another file", output, what);
 }
 
 /* Says once which lines are damaged. */
@@ -102,18 +104,47 @@ static int read_metrics(const char *path, struct metrics *metrics, struct error 
     return 0;
 }
 
-static int draw_plot(const char *path, const char *reference, const char *output, struct plot *plot, struct error *err)
+static void free_runs(struct report_run *runs, int count)
 {
+    for (int i = 0; runs && i < count; i++)
+        metrics_free(&runs[i].metrics);
+    free(runs);
+}
+
+/* Of all files; NULL if one cannot be read, or is that of the output, which has `what`. */
+static struct report_run *read_runs(char **paths, int count, const char *output, const char *what, struct error *err)
+{
+    struct report_run *runs = error_calloc((size_t)count, sizeof *runs, err);
+
+    for (int i = 0; runs && i < count; i++) {
+        runs[i].name = paths[i];
+        if (protect_metrics(output, paths[i], what, err) < 0 || read_metrics(paths[i], &runs[i].metrics, err) < 0) {
+            free_runs(runs, count);
+            return NULL;
+        }
+    }
+    return runs;
+}
+
+static int draw_plot(char **paths, int count, const char *reference, const char *output, struct plot *plot,
+                     struct error *err)
+{
+    struct report_run *runs;
     int result = -1;
 
-    if (check_ending(output, err) == 0 && protect_metrics(output, path, err) == 0 &&
-        protect_metrics(output, reference, err) == 0 && read_metrics(path, &plot->run, err) == 0 &&
-        (!reference || read_metrics(reference, &plot->reference, err) == 0)) {
+    if (check_ending(output, err) < 0 || protect_metrics(output, reference, "picture", err) < 0 ||
+        !(runs = read_runs(paths, count, output, "picture", err)))
+        return -1;
+    plot->run = runs[0].metrics;
+    plot->name = paths[0];
+    plot->others = runs + 1;
+    plot->nothers = (size_t)count - 1;
+    if (!reference || read_metrics(reference, &plot->reference, err) == 0) {
         result = write_plot(output, plot, err);
         if (result < 0 && err->code == CODE_DATA)
-            error_prefix(err, "%s", path);
+            error_prefix(err, "%s", paths[0]);
     }
-    metrics_free(&plot->run);
+    free_runs(runs, count);
     metrics_free(&plot->reference);
     return result;
 }
@@ -128,11 +159,11 @@ static int run_plot(int argc, char **argv, struct error *err)
         {"output", OPTION_TEXT, .to = &output, .letter = 'o'},
         {0},
     };
-    int code = read_options(rows, argc, argv, 1);
+    int code = read_options(rows, argc, argv, SEVERAL);
 
     if (output && strcmp(output, "-") == 0)
         output = NULL;
-    return code < 0 ? draw_plot(argv[optind], reference, output, &plot, err) : code;
+    return code < 0 ? draw_plot(argv + optind, argc - optind, reference, output, &plot, err) : code;
 }
 
 /* ---- compare ---- */
@@ -191,16 +222,23 @@ static int run_compare(int argc, char **argv, struct error *err)
 
 static int run_summary(int argc, char **argv, struct error *err)
 {
-    struct metrics metrics;
     bool json = false;
-    int result = read_options((const struct option_row[]){{"json", OPTION_FLAG, .to = &json}, {0}}, argc, argv, 1);
+    int code = read_options((const struct option_row[]){{"json", OPTION_FLAG, .to = &json}, {0}}, argc, argv, SEVERAL);
+    int count = argc - optind, result;
+    struct report_run *runs;
 
-    if (result >= 0)
-        return result;
-    if (read_metrics(argv[optind], &metrics, err) < 0)
-        return -1;
-    result = summary_print(stdout, argv[optind], json, &metrics, err);
-    metrics_free(&metrics);
+    if (code >= 0)
+        return code;
+    runs = read_runs(argv + optind, count, NULL, "", err);
+    result = runs ? 0 : -1;
+    for (int i = 0; i < count && result == 0; i++) {
+        if (count > 1)
+            fputs(json ? (i ? "," : "[") : (i ? "\n" : ""), stdout);
+        result = summary_print(stdout, runs[i].name, json ? SIZE_MAX : 0, &runs[i].metrics, err);
+    }
+    if (json && count > 1)
+        fputs("]\n", stdout);
+    free_runs(runs, count);
     return result;
 }
 

@@ -37,6 +37,9 @@ struct frame {
     struct axis x, y;
 };
 
+static const char *const OTHERS[PLOT_OTHERS_MOST] = {"other1", "other2", "other3", "other4",
+                                                     "other5", "other6", "other7"};
+
 /* An axis for finite data from lo to hi, widened to a tick at both ends, with ticks at least `least` apart. */
 static struct axis make_axis(double lo, double hi, double least, double from, double to)
 {
@@ -116,6 +119,12 @@ static void widen_range(struct axis *x, struct axis *y, long step, double loss)
         y->lo = fmin(y->lo, loss);
         y->hi = fmax(y->hi, loss);
     }
+}
+
+static void widen_to_losses(struct axis *x, struct axis *y, const struct metrics *run)
+{
+    for (size_t i = 0; i < run->count; i++)
+        widen_range(x, y, run->steps[i].step, run->steps[i].loss);
 }
 
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
@@ -297,6 +306,7 @@ static void draw_valid(FILE *out, const struct frame *frame, const struct plot *
     }
 }
 
+/* Each further run has a row. */
 static void draw_keys(FILE *out, const struct plot *plot)
 {
     double x = LEFT;
@@ -315,6 +325,15 @@ static void draw_keys(FILE *out, const struct plot *plot)
     if (plot->reference.count) {
         svg_line(out, x, 54, x + 24, 54, "reference");
         svg_text(out, x + 32, 58, "key", "reference run");
+        x += 150;
+    }
+    if (plot->nothers)
+        svg_text(out, x, 58, "key", "of %s", plot->name);
+    for (size_t i = 0; i < plot->nothers; i++) {
+        double y = 54.0 + ROW * (double)(i + 1);
+
+        svg_line(out, LEFT, y, LEFT + 24, y, OTHERS[i]);
+        svg_text(out, LEFT + 32, y + 4, "key", "%s", plot->others[i].name);
     }
 }
 
@@ -325,14 +344,16 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err)
     struct mark *marks;
     size_t count;
 
-    for (size_t i = 0; i < plot->run.count; i++) {
-        widen_range(&x, &y, plot->run.steps[i].step, plot->run.steps[i].loss);
+    if (plot->nothers > PLOT_OTHERS_MOST)
+        return error_set(err, CODE_USAGE, "a plot shows at most %d runs", PLOT_OTHERS_MOST + 1);
+    widen_to_losses(&x, &y, &plot->run);
+    for (size_t i = 0; i < plot->run.count; i++)
         widen_range(&x, &y, plot->run.steps[i].step, plot->run.steps[i].valid_loss);
-    }
     if (!isfinite(x.lo))
         return error_set(err, CODE_DATA, "no step with a finite loss to draw");
-    for (size_t i = 0; i < plot->reference.count; i++)
-        widen_range(&x, &y, plot->reference.steps[i].step, plot->reference.steps[i].loss);
+    widen_to_losses(&x, &y, &plot->reference);
+    for (size_t i = 0; i < plot->nothers; i++)
+        widen_to_losses(&x, &y, &plot->others[i].metrics);
     marks = make_marks(plot, &count, err);
     if (!marks)
         return -1;
@@ -342,12 +363,14 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err)
     frame.x = make_axis(x.lo < 0.1 * x.hi ? 0.0 : x.lo, x.hi, 1.0, LEFT, RIGHT);
     for (size_t i = 0; i < count; i++)
         marks[i].x = axis_at(&frame.x, (double)marks[i].step);
-    frame.y = make_axis(y.lo, y.hi, 0.0, BOTTOM, TOP + ROW * place_marks(marks, count));
+    frame.y = make_axis(y.lo, y.hi, 0.0, BOTTOM, TOP + ROW * ((int)plot->nothers + place_marks(marks, count)));
 
     svg_begin(out, WIDTH, HEIGHT, LEFT, plot->title);
     draw_keys(out, plot);
     draw_axes(out, &frame);
     draw_marks(out, frame.y.to, marks, count);
+    for (size_t i = 0; i < plot->nothers; i++)
+        draw_curve(out, &frame, plot->others[i].metrics.steps, plot->others[i].metrics.count, OTHERS[i]);
     draw_curve(out, &frame, plot->run.steps, plot->run.count, plot->reference.count ? "under" : "train");
     draw_curve(out, &frame, plot->reference.steps, plot->reference.count, "reference");
     draw_valid(out, &frame, plot);

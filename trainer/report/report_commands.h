@@ -8,6 +8,12 @@
 
 #include "trainer/report/metrics.h"
 
+/* One of several that are shown together. */
+struct report_run {
+    const char *name; /* as the user named the file */
+    struct metrics metrics;
+};
+
 /* ---- follow.c ---------------------------------------------------------------------------------------------------- */
 
 /*
@@ -37,10 +43,15 @@ int follow_run(const struct follow *follow, struct error *err);
  * and a labelled line wherever the mesh changed, or the run went on from a checkpoint.
  */
 
+#define PLOT_OTHERS_MOST 7
+
 struct plot {
     const char *title;
-    struct metrics run;       /* borrowed; steps whose loss is not finite leave a gap */
-    struct metrics reference; /* another run to compare with; may have no steps */
+    struct metrics run;              /* borrowed; steps whose loss is not finite leave a gap */
+    const char *name;                /* of the run; is shown if there are others */
+    const struct report_run *others; /* each is a curve of its own colour, without marks and validations; borrowed */
+    size_t nothers;                  /* at most PLOT_OTHERS_MOST */
+    struct metrics reference;        /* another run to compare with; may have no steps */
 };
 
 /*
@@ -54,8 +65,11 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err);
 
 /* What happened in a run: losses, speed, meshes and restarts on one screen; and the losses of two runs compared. */
 
-/* `name` is the heading; json: all of it as one object. CODE_DATA if there is no step. The caller checks the stream. */
-int summary_print(FILE *out, const char *name, bool json, const struct metrics *metrics, struct error *err);
+/*
+ * `name` is the heading. json: all of it as one object, with at most so many of the last meshes, and of the last starts;
+ * 0: as text. CODE_DATA if there is no step. The caller checks the stream.
+ */
+int summary_print(FILE *out, const char *name, size_t json, const struct metrics *metrics, struct error *err);
 
 /* A part of a run on one mesh. */
 struct run_segment {

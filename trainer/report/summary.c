@@ -282,18 +282,19 @@ static void write_step(FILE *out, const char *name, const struct metrics_step *s
     fputc('}', out);
 }
 
-static void write_starts(FILE *out, const struct metrics *metrics)
+static void write_starts(FILE *out, const struct metrics *metrics, size_t most)
 {
     static const char *const NAMES[START_PHASES] = {"wait", "end", "check", "load", "drain", "first_step"};
+    size_t left_out = metrics->nstarts > most ? metrics->nstarts - most : 0;
     double counted, phases[START_PHASES];
 
     json_real_member(out, "allocated_seconds", starts_allocated(metrics, &counted));
     json_real_member(out, "counted_seconds", counted);
     fputs(",\"starts\":[", out);
-    for (size_t i = 0; i < metrics->nstarts; i++) {
+    for (size_t i = left_out; i < metrics->nstarts; i++) {
         const struct metrics_start *s = &metrics->starts[i];
 
-        fprintf(out, "%s{\"step\":%ld", i ? "," : "", s->step);
+        fprintf(out, "%s{\"step\":%ld", i > left_out ? "," : "", s->step);
         json_number_member(out, "repeated", s->repeated);
         json_real_member(out, "seconds", start_measure(s, phases));
         for (int p = 0; p < START_PHASES; p++)
@@ -307,8 +308,10 @@ static void write_starts(FILE *out, const struct metrics *metrics)
 }
 
 static void write_json(FILE *out, const char *name, const struct run_segment *all, const struct totals *t,
-                       const struct run_segment *segments, size_t count, const struct metrics *metrics)
+                       const struct run_segment *segments, size_t count, const struct metrics *metrics, size_t most)
 {
+    size_t left_out = count > most ? count - most : 0;
+
     fputs("{\"metrics\":", out);
     json_quote(out, name);
     write_segment(out, all);
@@ -318,17 +321,17 @@ static void write_json(FILE *out, const char *name, const struct run_segment *al
     json_number_member(out, "skipped", t->skipped);
     json_number_member(out, "not_finite", t->not_finite);
     fputs(",\"meshes\":[", out);
-    for (size_t i = 0; i < count; i++) {
-        fprintf(out, "%s{\"number\":%zu", i ? "," : "", i + 1);
+    for (size_t i = left_out; i < count; i++) {
+        fprintf(out, "%s{\"number\":%zu", i > left_out ? "," : "", i + 1);
         write_segment(out, &segments[i]);
         fputc('}', out);
     }
     fputc(']', out);
-    write_starts(out, metrics);
+    write_starts(out, metrics, most);
     fputs("}\n", out);
 }
 
-int summary_print(FILE *out, const char *name, bool json, const struct metrics *metrics, struct error *err)
+int summary_print(FILE *out, const char *name, size_t json, const struct metrics *metrics, struct error *err)
 {
     const struct metrics_step *steps = metrics->steps;
     struct run_segment *segments, all;
@@ -343,7 +346,7 @@ int summary_print(FILE *out, const char *name, bool json, const struct metrics *
     totals = gather_values(steps, count);
     all = measure_steps(steps, count);
     if (json) {
-        write_json(out, name, &all, &totals, segments, nsegments, metrics);
+        write_json(out, name, &all, &totals, segments, nsegments, metrics, json);
     } else {
         fprintf(out, "%s\n", name);
         print_results(out, &all, &totals);
