@@ -36,7 +36,7 @@ static void write_run(size_t count, long until, int world)
 
 static void wrong_command_lines_are_64(void **state)
 {
-    expect(64, "", "missing command: follow, plot, compare or summary");
+    expect(64, "", "missing command: follow, plot, html, compare or summary");
     expect(64, "draw", "unknown command draw");
     expect(64, "summary", "needs 1 metrics file, not 0");
     expect(64, "summary --fast x", "unknown option --fast");
@@ -110,11 +110,22 @@ static void plot_goes_to_the_file_or_stdout(void **state)
 
 static void several_runs_are_shown_together(void **state)
 {
+    char path[128];
+
     write_run(20, 12, 4);
+    snprintf(path, sizeof path, "%s.html", test_file);
     expect(0, "summary FILE FILE | grep -c '^  steps       1 to 20'", "2\n");
     expect(0, "summary --json FILE FILE | python3 -c 'import json,sys; print(len(json.load(sys.stdin)))'", "2\n");
     expect(0, "plot FILE FILE | grep -A 1 'line class=\"other1\"' | grep -c metrics.jsonl", "1\n");
     expect(64, "plot FILE FILE FILE FILE FILE FILE FILE FILE FILE", "a plot shows at most 8 runs");
+    expect(64, "html", "html: needs 1 metrics file, not 0");
+    expect(0, "html FILE", "</html>\n");
+    expect(0, "html FILE FILE -o FILE.html && grep -c '</html>' FILE.html", "1\n");
+    assert_int_equal(unlink(path), 0);
+    expect(64, "html /dev/null FILE -o FILE", ": would write the page over the metrics; name another file");
+    expect(65, "html FILE /dev/null", "/dev/null: no step yet");
+    expect(74, "html FILE FILE.none", "No such file");
+    expect(74, "html FILE -o /dev/full", "No space left");
 }
 
 /* A child that plays the job: steps 1 to 30 on 4 ranks, a crash, and from 21 to 40 on 2. */

@@ -17,6 +17,7 @@ enum { SEVERAL = -1 };    /* files, for read_options */
 
 static const char HELP[] = "usage: muster-report follow METRICS [--steps N] [--pid PID] [--interval SECONDS]\n"
                            "       muster-report plot METRICS... [--reference METRICS] [--title TEXT] [-o FILE.svg]\n"
+                           "       muster-report html METRICS... [-o FILE.html]\n"
                            "       muster-report compare METRICS METRICS [--tolerance T] [--common]\n"
                            "       muster-report summary METRICS... [--json]\n"
                            "       muster-report --help | --version\n"
@@ -166,6 +167,30 @@ static int run_plot(int argc, char **argv, struct error *err)
     return code < 0 ? draw_plot(argv + optind, argc - optind, reference, output, &plot, err) : code;
 }
 
+/* ---- html ---- */
+
+static int run_html(int argc, char **argv, struct error *err)
+{
+    const char *path = NULL;
+    int code = read_options((const struct option_row[]){{"output", OPTION_TEXT, .to = &path, .letter = 'o'}, {0}}, argc,
+                            argv, SEVERAL);
+    int count = argc - optind, result = -1;
+    struct report_run *runs;
+    FILE *out = stdout;
+
+    if (code >= 0)
+        return code;
+    if (path && strcmp(path, "-") == 0)
+        path = NULL;
+    runs = read_runs(argv + optind, count, path, "page", err);
+    if (runs && (!path || (out = io_create_file(path, err))))
+        result = html_write(out, runs, (size_t)count, err);
+    if (runs && path && out)
+        result = io_close_file(out, path, result, err);
+    free_runs(runs, count);
+    return result;
+}
+
 /* ---- compare ---- */
 
 static void print_run(const char *path, const struct compare_run *run)
@@ -260,10 +285,7 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv, struct error *err); /* an exit code, or -1 */
 } COMMANDS[] = {
-    {"follow", run_follow},
-    {"plot", run_plot},
-    {"compare", run_compare},
-    {"summary", run_summary},
+    {"follow", run_follow}, {"plot", run_plot}, {"html", run_html}, {"compare", run_compare}, {"summary", run_summary},
 };
 
 int main(int argc, char **argv)
@@ -286,6 +308,6 @@ int main(int argc, char **argv)
     code = options_read(&(const struct option_row){0}, argc, argv, HELP);
     if (code >= 0)
         return error_output(code);
-    return argc < 2 ? option_fail("missing command: follow, plot, compare or summary")
-                    : option_fail("unknown command %s; the commands are follow, plot, compare, summary", argv[1]);
+    return argc < 2 ? option_fail("missing command: follow, plot, html, compare or summary")
+                    : option_fail("unknown command %s; the commands are follow, plot, html, compare, summary", argv[1]);
 }

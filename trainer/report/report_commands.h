@@ -61,6 +61,25 @@ struct plot {
  */
 int plot_write(FILE *out, const struct plot *plot, struct error *err);
 
+/* ---- html.c ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Runs as one page of HTML that needs no other file and no network: page.html with the runs as JSON in it. Its script
+ * draws the losses, the rates, the learning rate, the norm of the gradient and the loss scale over the steps, with a
+ * mark for each change of mesh and each start that went on. Tables have the runs, their meshes and their restarts. A
+ * series without a finite value is not drawn.
+ *
+ * The page stays below 2 MB. A run of more than 2000 steps (fewer if there are more than three runs) is thinned to
+ * buckets of steps with the mean of each. Of losses, tokens/s, seconds a step and the norm a bucket also has the least
+ * and the greatest value. Of many meshes and restarts the page has the last ones.
+ *
+ * Fails with CODE_USAGE for more than HTML_RUNS_MOST runs, CODE_DATA for a run without a step, CODE_IO without memory;
+ * the caller checks the stream.
+ */
+#define HTML_RUNS_MOST 100
+
+int html_write(FILE *out, const struct report_run *runs, size_t count, struct error *err);
+
 /* ---- summary.c --------------------------------------------------------------------------------------------------- */
 
 /* What happened in a run: losses, speed, meshes and restarts on one screen; and the losses of two runs compared. */
