@@ -121,15 +121,16 @@ struct job {
     } checkpoint;
 
     struct {
-        long log_every;                /* steps between log lines */
-        long eval_every;               /* steps between validations; 0 is never */
-        int eval_batches;              /* global batches a validation */
-        char metrics[JOB_PATH_SIZE];   /* metrics.jsonl; "" writes none */
-        char kill_file[JOB_PATH_SIZE]; /* when this file appears, save and exit 75; "" is off */
-        double minutes;                /* save and exit 75 after this many; 0 is off */
-        double peak_tflops;            /* of one rank's device, for MFU; 0 measures it at start */
-        double hang_seconds;           /* when a rank waits this long for another, the run hangs; 0: never */
-        double straggler_factor;       /* a rank whose steps take more than this times the median is logged; 0 is off */
+        long log_every;                  /* steps between log lines */
+        long eval_every;                 /* steps between validations; 0 is never */
+        int eval_batches;                /* global batches a validation */
+        char metrics[JOB_PATH_SIZE];     /* metrics.jsonl; "" writes none */
+        char tensorboard[JOB_PATH_SIZE]; /* directory of event files; "" writes none */
+        char kill_file[JOB_PATH_SIZE];   /* when this file appears, save and exit 75; "" is off */
+        double minutes;                  /* save and exit 75 after this many; 0 is off */
+        double peak_tflops;              /* of one rank's device, for MFU; 0 measures it at start */
+        double hang_seconds;             /* when a rank waits this long for another, the run hangs; 0: never */
+        double straggler_factor; /* a rank whose steps take more than this times the median is logged; 0 is off */
     } report;
 
     bool given[JOB_KEY_MAX]; /* job_gives */
@@ -164,7 +165,7 @@ int job_override(struct job *job, const char *name, const char *sets, struct err
 
 /*
  * Replaces the patterns of sbatch --output in the paths that differ between the runs of a sweep: checkpoint.dir,
- * checkpoint.load and init, report.metrics and report.kill_file. %j is SLURM_JOB_ID, %A SLURM_ARRAY_JOB_ID,
+ * checkpoint.load and init, report.metrics, tensorboard and kill_file. %j is SLURM_JOB_ID, %A SLURM_ARRAY_JOB_ID,
  * %a SLURM_ARRAY_TASK_ID, %x SLURM_JOB_NAME, %% a percent sign; in %4a the 4 is the least number of digits. job->text
  * keeps the patterns. CODE_CONFIG if a variable is not set or has a slash, or if a path becomes too long.
  */

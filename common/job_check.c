@@ -257,6 +257,10 @@ static int check_files(const struct job_reader *r)
             r, origin_of(r, "report.eval_every"),
             "report.eval_every = %ld, but there is no data.valid; give its prefix, or eval_every = 0",
             job->report.eval_every);
+    if (job->report.tensorboard[0] && !job->report.metrics[0])
+        return job_reader_fail(r, origin_of(r, "report.tensorboard"),
+                               "report.tensorboard shows what report.metrics has, and there is none; give its file, or "
+                               "tensorboard = \"\"");
     if (job->checkpoint.load[0] && job->checkpoint.init[0])
         return job_reader_fail(
             r, origin_of(r, "checkpoint.init"),

@@ -66,10 +66,20 @@ static int look_at_checkpoint(struct run *run, struct error *err)
     return e->world ? run_restore(run, err) : -1;
 }
 
-/* A run makes its file of metrics in a directory that exists. It makes checkpoint.dir with all directories above it. */
+static int look_above(const char *key, const char *path, struct error *err)
+{
+    char copy[JOB_PATH_SIZE], above[JOB_PATH_SIZE + 4];
+
+    snprintf(above, sizeof above, "%s/", dirname(strcpy(copy, path)));
+    if (path[0] && access(path, W_OK) < 0 && access(above, W_OK | X_OK) < 0)
+        return error_errno(err, CODE_IO, "%s: cannot write to %s", key, above);
+    return 0;
+}
+
+/* A run makes its file of metrics and its directory of events in directories that exist. It makes checkpoint.dir with
+ * all directories above it. */
 static int look_at_paths(struct run *run, struct error *err)
 {
-    const char *metrics = run->job->report.metrics;
     char above[JOB_PATH_SIZE + 4], dir[JOB_PATH_SIZE + 4];
 
     snprintf(above, sizeof above, "%s", run->job->checkpoint.dir);
@@ -78,10 +88,9 @@ static int look_at_paths(struct run *run, struct error *err)
     strcat(above, above[0] ? "/" : ""); /* with a slash, a file is no directory */
     if (above[0] && access(above, W_OK | X_OK) < 0)
         return error_errno(err, CODE_IO, "checkpoint.dir: cannot write to %s", above);
-    snprintf(above, sizeof above, "%s/", metrics[0] ? dirname(strcpy(dir, metrics)) : "");
-    if (metrics[0] && access(metrics, W_OK) < 0 && access(above, W_OK | X_OK) < 0)
-        return error_errno(err, CODE_IO, "report.metrics: cannot write to %s", above);
-    return 0;
+    if (look_above("report.metrics", run->job->report.metrics, err) < 0)
+        return -1;
+    return look_above("report.tensorboard", run->job->report.tensorboard, err);
 }
 
 /* ---- each look is in a child process, which may wait for a file system for ever ---- */
@@ -135,11 +144,11 @@ int check_job_files(const struct job *job, struct error *err)
         {"report.kill_file", look_at_kill_file},
         {"data.train and data.valid", look_at_data},
         {"checkpoint.dir, load and init", look_at_checkpoint},
-        {"checkpoint.dir and report.metrics", look_at_paths},
+        {"checkpoint.dir, report.metrics and tensorboard", look_at_paths},
     };
     struct job here = *job;
-    char *paths[] = {here.checkpoint.dir, here.checkpoint.load, here.checkpoint.init, here.report.metrics,
-                     here.report.kill_file};
+    char *paths[] = {here.checkpoint.dir, here.checkpoint.load,    here.checkpoint.init,
+                     here.report.metrics, here.report.tensorboard, here.report.kill_file};
 
     if (job_expand_paths(&here, err) < 0)
         fprintf(stderr, "muster-train: warning: not looked at, outside of that job: %s\n", err->text);

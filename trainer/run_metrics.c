@@ -97,10 +97,10 @@ static int open_stream(const char *path)
 static void start_writer(struct run *run)
 {
     struct metrics_link *l = run->metrics;
-    const char *job = getenv("SLURM_JOB_ID"), *path = run->job->report.metrics;
+    const char *job = getenv("SLURM_JOB_ID"), *path = run->job->report.metrics, *board = run->job->report.tensorboard;
     int stream = open_stream(path);
     char write[32], id[32];
-    const char *arguments[] = {write, stream < 0 ? path : METRICS_STREAM, id, NULL};
+    const char *arguments[] = {write, stream < 0 ? path : METRICS_STREAM, id, board[0] ? board : NULL, NULL};
     struct error err;
 
     l->started = clock_monotonic();

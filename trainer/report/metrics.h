@@ -122,6 +122,7 @@ struct metrics_run {
     const char *path; /* report.metrics; METRICS_STREAM for a stream of the run, to which lines are only appended */
     const char *id;   /* while another run writes there, this one writes to PATH.ID */
     long after;       /* the step of the checkpoint; -1: the run is new, and keeps lines of another as PATH.old */
+    const char *tensorboard; /* report.tensorboard: event files (tensorboard.h), beside PATH.ID in DIR.ID; NULL: none */
 };
 
 /*

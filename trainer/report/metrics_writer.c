@@ -17,6 +17,7 @@
 #include "common/io.h"
 #include "common/process/launcher.h"
 #include "trainer/report/metrics.h"
+#include "trainer/report/tensorboard.h"
 
 enum {
     RETRY_SECONDS = 5,  /* after a failure, also for the reader of a pipe; between two looks at the name */
@@ -43,6 +44,11 @@ struct metrics_file {
     off_t last_at;            /* where that begins */
     long gap_first, gap_last; /* steps that the lines lack; 0: none */
     long gaps;                /* such gaps */
+    long valid_step;          /* the last one that is validated; 0: none */
+    off_t valid_at;           /* where its line begins */
+    char suffix[64];          /* of path, where it is PATH.ID */
+    struct tensorboard board; /* dir: "" for none */
+    double board_failed;      /* clock_monotonic, when event files could not be written; 0: they could */
 };
 
 ssize_t metrics_receive(int socket, char *text, size_t size)
@@ -162,8 +168,10 @@ static void add_event(const struct metrics_file *f, const char *line, size_t len
 
 static int do_line(struct metrics_file *f, const char *line, size_t length, struct error *err)
 {
-    if (*line == 'v')
+    if (*line == 'v') {
+        f->board.offset = f->last_at;
         return add_validation(f, line + 1, err);
+    }
     if (*line == 'e') {
         add_event(f, line + 1, length - 1);
         return 0;
@@ -201,6 +209,10 @@ static int keep_line(void *arg, const struct metrics_step *step, const char *lin
     }
     f->last_step = step->step;
     f->validated = step->validated;
+    if (step->validated) {
+        f->valid_step = step->step;
+        f->valid_at = f->length;
+    }
     if (step->step == f->run->after && !f->last) {
         f->last = strdup(line);
         f->last_at = f->length;
@@ -216,7 +228,7 @@ static int scan_lines(struct metrics_file *f, struct kept_lines *kept, struct me
     free(f->last);
     f->last = NULL;
     f->length = 0;
-    f->last_step = f->gap_first = f->gaps = 0;
+    f->last_step = f->gap_first = f->gaps = f->valid_step = 0;
     return metrics_each_step(f->path, keep_line, kept, damage, err);
 }
 
@@ -395,7 +407,8 @@ static int take_file(struct metrics_file *f, struct error *err)
 
     snprintf(aside, sizeof aside, "%s.%s", run->path, run->id);
     for (int k = run->after >= 0 && access(aside, F_OK) == 0; k < MOST_NAMES; k++) {
-        snprintf(f->path, sizeof f->path, k == 0 ? "%s" : k == 1 ? "%s.%s" : "%s.%s-%d", run->path, run->id, k);
+        snprintf(f->suffix, sizeof f->suffix, k == 0 ? "" : k == 1 ? ".%s" : ".%s-%d", run->id, k);
+        snprintf(f->path, sizeof f->path, "%s%s", run->path, f->suffix);
         while ((owned = own_file(f, err)) == 0 && k == 0 && !f->ended && clock_monotonic() - began < OTHERS_SECONDS)
             pause_while_it_runs(f, 100);
         if (owned > 0 && k > 0)
@@ -480,6 +493,44 @@ static bool keep_trying(struct metrics_file *f, const char *line, size_t length)
     return true;
 }
 
+/* ---- TensorBoard ------------------------------------------------------------------------------------------------- */
+
+/* Steps are written again from the last validation on: only a validation at an earlier step makes TensorBoard's fast
+ * loader, which does not look at marks of a start, forget one that was cut off. */
+static void open_board(struct metrics_file *f)
+{
+    const char *dir = f->run->tensorboard;
+
+    f->board = (struct tensorboard){.last = f->run->after < 0 ? 0 : f->run->after, .offset = f->length, .fd = -1};
+    if (f->valid_step > 0) {
+        f->board.last = f->valid_step - 1;
+        f->board.validated = true;
+        f->board.offset = f->valid_at;
+    }
+    if (dir && f->is_file)
+        snprintf(f->board.dir, sizeof f->board.dir, "%s%s", dir, f->suffix);
+    else if (dir)
+        tell(f, ' ', "there are no event files for TensorBoard: the metrics %s are no regular file", f->path);
+}
+
+/* The lines stay in the metrics, so that the next call that does not fail writes all of them. */
+static void follow_metrics(struct metrics_file *f, bool at_once)
+{
+    struct error err;
+
+    if (!f->board.dir[0] || (f->board_failed > 0 && !at_once && clock_monotonic() - f->board_failed < RETRY_SECONDS))
+        return;
+    if (tensorboard_follow(&f->board, f->path, &err) == 0) {
+        if (f->board_failed > 0)
+            tell(f, ' ', "TensorBoard's events are written again");
+        f->board_failed = 0;
+        return;
+    }
+    if (f->board_failed == 0)
+        tell(f, ' ', "TensorBoard's events cannot be written, which is tried again; training goes on: %s", err.text);
+    f->board_failed = clock_monotonic();
+}
+
 void kill_file_serve(const char *path, int socket)
 {
     struct pollfd run = {.fd = socket, .events = POLLRDHUP};
@@ -502,11 +553,16 @@ void metrics_serve(const struct metrics_run *run, int socket)
 
     program_ignore_signals();
     done = keep_trying(&f, NULL, 0);
+    if (done)
+        open_board(&f);
+    follow_metrics(&f, false);
     while (done && (length = metrics_receive(socket, line, sizeof line)) > 0) {
         look_at_name(&f);
         done = keep_trying(&f, line, (size_t)length);
         if (done)
             tell(&f, '+', "%s", "");
+        follow_metrics(&f, false);
     }
+    follow_metrics(&f, true);
     free(f.last);
 }
