@@ -31,9 +31,7 @@ struct metrics_link {
     bool failing, late;    /* the last answer was a failure; the writer was not done in time */
     long last_step;        /* of the file, when it was opened */
     int validated;         /* that step */
-    long seen_step;        /* the last that the file had then, and when it ended */
-    double seen_time;
-    bool stepped; /* the run has done a step */
+    bool stepped;          /* the run has done a step */
     long gap_first, gap_last;
     char reason[METRICS_ANSWER_SIZE]; /* of the last failure */
     size_t begin, sent, end;          /* of `lines`: those that are not done; those not sent yet */
@@ -135,7 +133,7 @@ static void take_answer(struct run *run, const char *answer)
             run_log(run, "metrics are written again");
         l->failing &= !is_done(l);
     } else if (*answer == 'o') {
-        l->opened = sscanf(answer, "o%ld %d %ld %lf", &l->last_step, &l->validated, &l->seen_step, &l->seen_time) == 4;
+        l->opened = sscanf(answer, "o%ld %d", &l->last_step, &l->validated) == 2;
     } else if (*answer == ' ') {
         run_log(run, "%s", answer + 1);
     } else {
@@ -217,27 +215,36 @@ static void add_event(struct metrics_link *l, const struct metrics_start *start)
     add_line(l, line, 1 + metrics_format_start(line + 1, start));
 }
 
+/* MUSTER_RESTART: three times, the nodes (or "-") and the cause. */
+static void take_restart(struct run *run, const char *text, struct metrics_start *start)
+{
+    int at = 0, length;
+
+    if (sscanf(text, "%lf %lf %lf %n", &start->fault, &start->ended, &start->checked, &at) < 3)
+        run_log(run, "warning: MUSTER_RESTART is not as muster-supervise sets it: %s", text);
+    length = (int)strcspn(text + at, " ");
+    if (text[at] != '-')
+        snprintf(start->nodes, sizeof start->nodes, "%.*s", length, text + at);
+    snprintf(start->cause, sizeof start->cause, "%s", text + at + length + (text[at + length] == ' '));
+    error_tame(start->nodes);
+    error_tame(start->cause);
+    start->cause[text_utf8_end(start->cause, strlen(start->cause))] = '\0';
+}
+
 static void add_start(struct run *run)
 {
-    struct metrics_link *l = run->metrics;
     const char *job = getenv("SLURM_JOB_ID"), *requeues = getenv("SLURM_RESTART_COUNT");
     const char *began = getenv("SLURM_JOB_START_TIME"), *restart = getenv("MUSTER_RESTART");
     struct metrics_start start = {.step = (long)run->engine->step,
-                                  .last = l->seen_time,
                                   .job_began = began ? strtod(began, NULL) : run->began,
                                   .drain_seconds = run->drain_seconds,
                                   .ready = clock_realtime()};
 
-    if (l->seen_step > start.step)
-        start.repeated = l->seen_step - start.step;
     if (job)
         snprintf(start.job, sizeof start.job, requeues ? "%s.%s" : "%s", job, requeues);
-    if (restart && sscanf(restart, "%lf %lf %lf %255s %511[^\n]", &start.fault, &start.ended, &start.checked,
-                          start.nodes, start.cause) < 5)
-        run_log(run, "warning: MUSTER_RESTART is not as muster-supervise sets it: %s", restart);
-    if (strcmp(start.nodes, "-") == 0)
-        start.nodes[0] = '\0';
-    add_event(l, &start);
+    if (restart)
+        take_restart(run, restart, &start);
+    add_event(run->metrics, &start);
 }
 
 int run_metrics_start(struct run *run, struct error *err)

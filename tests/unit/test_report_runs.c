@@ -49,7 +49,8 @@ static const struct metrics_start starts[] = {
      .checked = 1065,
      .nodes = "n2",
      .cause = "rank 1 on n2 is dead"},
-    {.step = 150, .last = 1081, .job = "17.1", .job_began = 1200, .ready = 1204},
+    {.step = 150, .last = 1081, .job = "17.1", .job_began = 1200, .ready = 1204, .first_step = 1205},
+    {.step = 160, .last = 1220, .job_began = 1200, .ready = 1230},
 };
 
 static char *summary_text(const struct metrics *metrics, bool json)
@@ -107,20 +108,21 @@ static void summary_says_what_restarts_cost(void **state)
         "goodput     82.6%: 1:40 of steps that counted, 2:01 of allocated time\n",
         "went on      repeated  seconds   wait    end  check   load  drain   step  cause\n",
         "at 120              3      9.0      -    2.0    1.0    4.5    0.5    1.0  rank 1 on n2 is dead\n",
-        "at 150              0        -  119.0      -      -    4.0    0.0      -  job 17.1\n",
+        "at 150              0    124.0  119.0      -      -    4.0    0.0    1.0  job 17.1\n",
+        "at 160              0        -      -      -      -   10.0    0.0      -  -\n",
         "\"allocated_seconds\":121,\"counted_seconds\":100,\"starts\":[{\"step\":0,\"repeated\":0,\"seconds\":10.5,",
         "\"seconds\":9,\"wait\":null,\"end\":2,\"check\":1,\"load\":4.5,\"drain\":0.5,\"first_step\":1,"
         "\"job\":\"17\",\"nodes\":\"n2\",\"cause\":\"rank 1 on n2 is dead\"}",
     };
-    struct metrics m = {.steps = make_run(200, 200, 4), .count = 200, .starts = (struct metrics_start *)starts, 3};
+    struct metrics m = {.steps = make_run(200, 200, 4), .count = 200, .starts = (struct metrics_start *)starts, 4};
     char *text[2];
 
     m.steps[199].time = 1240;
     text[0] = summary_text(&m, false);
     text[1] = summary_text(&m, true);
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
-        if (!strstr(text[i > 3], expected[i]))
-            fail_msg("\"%s\" is not in\n%s", expected[i], text[i > 3]);
+        if (!strstr(text[i > 4], expected[i]))
+            fail_msg("\"%s\" is not in\n%s", expected[i], text[i > 4]);
     free(text[0]);
     free(text[1]);
     free(m.steps);

@@ -143,10 +143,9 @@ size_t metrics_format(char *buf, const struct metrics_step *step)
 
 size_t metrics_format_start(char *buf, const struct metrics_start *s)
 {
-    json_t *object = s->ready > 0 ? json_pack("{s:s, s:I, s:I, s:f, s:s, s:f, s:f, s:f}", "event", "start", "step",
-                                              (json_int_t)s->step, "repeated", (json_int_t)s->repeated, "last", s->last,
-                                              "job", s->job, "job_began", s->job_began, "drain_seconds",
-                                              s->drain_seconds, "ready", s->ready)
+    json_t *object = s->ready > 0 ? json_pack("{s:s, s:I, s:s, s:f, s:f, s:f}", "event", "start", "step",
+                                              (json_int_t)s->step, "job", s->job, "job_began", s->job_began,
+                                              "drain_seconds", s->drain_seconds, "ready", s->ready)
                                   : json_pack("{s:s, s:f}", "event", "first_step", "first_step", s->first_step);
     json_t *restart = s->fault > 0 ? json_pack("{s:f, s:f, s:f, s:s, s:s}", "fault", s->fault, "ended", s->ended,
                                                "checked", s->checked, "nodes", s->nodes, "cause", s->cause)
@@ -290,8 +289,11 @@ static int list_event(struct metrics_reading *r, const char *line, struct error 
     struct metrics_start s = {0}, *before = m->nstarts ? &m->starts[m->nstarts - 1] : &s;
     const char *job = "", *nodes = "", *cause = "";
     json_int_t step = 0, repeated = 0;
-    int result = json_unpack(object, "{s:F}", "first_step", &before->first_step) == 0 ? 0 : 1;
+    double first_step = 0;
+    int result = json_unpack(object, "{s:F}", "first_step", &first_step) == 0 ? 0 : 1;
 
+    if (before->first_step == 0)
+        before->first_step = first_step;
     if (json_unpack(object, "{s:I, s:I, s:F, s:s, s:F, s:F, s:F, s?F, s?F, s?F, s?s, s?s}", "step", &step, "repeated",
                     &repeated, "last", &s.last, "job", &job, "job_began", &s.job_began, "drain_seconds",
                     &s.drain_seconds, "ready", &s.ready, "fault", &s.fault, "ended", &s.ended, "checked", &s.checked,
@@ -301,6 +303,9 @@ static int list_event(struct metrics_reading *r, const char *line, struct error 
         snprintf(s.job, sizeof s.job, "%s", job);
         snprintf(s.nodes, sizeof s.nodes, "%s", nodes);
         snprintf(s.cause, sizeof s.cause, "%s", cause);
+        error_tame(s.job);
+        error_tame(s.nodes);
+        error_tame(s.cause);
         result = error_reserve(&m->starts, &r->start_room, m->nstarts, 1, sizeof s, err);
         if (result == 0)
             m->starts[m->nstarts++] = s;
@@ -321,8 +326,8 @@ static int read_events(struct metrics_reading *r, const char *path, struct metri
     if (!file)
         return errno == ENOENT || errno == ENOTDIR ? 0 : error_errno(err, CODE_IO, "cannot open %s", name);
     for (long number = 1; result >= 0 && getline(&line, &size, file) > 0; number++) {
-        result = list_event(r, line, err);
-        if (result > 0 && damage->lines++ == 0)
+        result = *line == '\n' ? 0 : list_event(r, line, err);
+        if (result > 0 && strchr(line, '\n') && damage->lines++ == 0) /* the last line may be being written */
             error_set(&damage->first, CODE_DATA, "%s:%ld: not an event", name, number);
     }
     free(line);

@@ -70,7 +70,7 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
 
 /*
  * PATH.events: a JSON object a line for each time that a job began the run or went on with it, and one for the first step
- * that followed. Nothing is cut from it. Times are in seconds since 1970; 0 for none.
+ * that followed. Nothing is cut from it; lines may be empty. Times are in seconds since 1970; 0 for none.
  */
 struct metrics_start {
     long step;            /* of the checkpoint that the run went on from; 0: it was new */
@@ -87,7 +87,7 @@ struct metrics_start {
     char cause[512];
 };
 
-/* Its line, with its newline, into buf of METRICS_LINE_SIZE bytes; with `ready` 0, that of the first step alone. Returns
+/* Its line without `repeated` and `last`, with its newline, into buf of METRICS_LINE_SIZE bytes; with `ready` 0, that of the first step alone. Returns
  * its length. */
 size_t metrics_format_start(char *buf, const struct metrics_start *s);
 
@@ -103,11 +103,11 @@ size_t metrics_format_start(char *buf, const struct metrics_start *s);
  *     v120 ,"valid_loss":3.5}             metrics_format_end of that step: its line gets this, if it was the last one in
  *                                         the file and had no validation
  *     s                                   the lines before it are flushed to disk
- *     e{"event":...}                      is appended to PATH.events; that is not tried again
+ *     e{"event":...}                      is appended to PATH.events; a start with `repeated` and `last`. That is not
+ *                                         tried again
  * A line that fails is tried again every few seconds, once more when the run has ended, and those after it wait. Other
  * messages of the writer:
- *     o120 1 127 1764400000.000           the file is open, and ends with step 120 (0: it is empty), with a validation;
- *                                         it had steps until 127, which ended at that time
+ *     o120 1                              the file is open, and ends with step 120 (0: it is empty), with a validation
  *     !cannot write ...                   the first failure since something was done
  *     xmetrics /: it is a directory ...   this can never be a file of metrics: the writer ends
  *      the metrics ...                    (after a blank) a line for the log

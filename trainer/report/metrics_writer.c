@@ -146,19 +146,31 @@ static int add_validation(struct metrics_file *f, const char *text, struct error
     return result;
 }
 
-/* The metrics go on where this fails: it may have another reason than they would have. */
+/*
+ * With an empty line before it, in case that an earlier one is torn; a start also has which steps the file had. The metrics
+ * go on where this fails: it may have another reason than they would have.
+ */
 static void add_event(const struct metrics_file *f, const char *line, size_t length)
 {
-    char name[sizeof f->path + 8];
+    static const char START[] = "{\"event\":\"start\"";
+    char name[sizeof f->path + 8], text[METRICS_LINE_SIZE + 80] = "\n";
+    long after = f->run->after;
     ssize_t done = -1;
     int fd;
 
     if (!f->is_file)
         return;
+    if (strncmp(line, START, strlen(START)) == 0)
+        snprintf(text, sizeof text, "\n%s,\"repeated\":%ld,\"last\":%.3f%.*s", START,
+                 after >= 0 && f->seen.step > after ? f->seen.step - after : 0, after >= 0 ? f->seen.time : 0,
+                 (int)(length - strlen(START)), line + strlen(START));
+    else
+        snprintf(text, sizeof text, "\n%.*s", (int)length, line);
+    length = strlen(text);
     snprintf(name, sizeof name, "%s.events", f->path);
     fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd >= 0) {
-        done = write(fd, line, length);
+        done = write(fd, text, length);
         close(fd);
     }
     if (done != (ssize_t)length)
@@ -426,15 +438,17 @@ static int keep_old(struct metrics_file *f, struct error *err)
     char aside[sizeof f->path + 24], events[sizeof aside + 8], events_aside[sizeof aside + 8];
     struct stat now;
 
-    if (f->run->after >= 0 || fstat(f->fd, &now) < 0 || now.st_size == 0)
+    if (f->run->after >= 0 || fstat(f->fd, &now) < 0 || !S_ISREG(now.st_mode))
         return 0;
     name_aside(aside, sizeof aside, f->path, "old");
-    if (rename(f->path, aside) < 0)
-        return error_errno(err, CODE_IO, "cannot keep the metrics of an earlier run as %s", aside);
     snprintf(events, sizeof events, "%s.events", f->path);
     snprintf(events_aside, sizeof events_aside, "%s.events", aside);
     if (rename(events, events_aside) < 0 && errno != ENOENT)
-        return error_errno(err, CODE_IO, "cannot rename %s to %s", events, events_aside);
+        return error_errno(err, CODE_IO, "cannot keep the metrics of an earlier run as %s", events_aside);
+    if (now.st_size == 0)
+        return 0;
+    if (rename(f->path, aside) < 0)
+        return error_errno(err, CODE_IO, "cannot keep the metrics of an earlier run as %s", aside);
     tell(f, ' ', "the metrics of an earlier run are now %s", aside);
     close(f->fd);
     f->fd = -1;
@@ -455,7 +469,7 @@ static int open_metrics(struct metrics_file *f, struct error *err)
     if (f->gaps > 0)
         tell(f, ' ', "the metrics %s lack steps %ld to %ld%s", f->path, f->gap_first, f->gap_last,
              f->gaps > 1 ? ", and more" : "");
-    tell(f, 'o', "%ld %d %ld %.3f", f->last_step, f->validated, f->seen.step, f->seen.time);
+    tell(f, 'o', "%ld %d", f->last_step, f->validated);
     return 0;
 }
 

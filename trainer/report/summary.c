@@ -177,8 +177,8 @@ double start_measure(const struct metrics_start *start, double phases[START_PHAS
         phases[START_END] = start->ended - start->fault;
         phases[START_CHECK] = start->checked - start->ended;
     } else {
-        begun = start->job_began;
-        if (start->last > 0)
+        begun = fmax(start->job_began, start->last); /* a job may start the program several times */
+        if (start->last > 0 && begun > start->last)
             phases[START_WAIT] = begun - start->last;
     }
     phases[START_LOAD] = start->ready - begun - start->drain_seconds;
@@ -230,6 +230,7 @@ static void print_starts(FILE *out, const struct metrics *metrics)
                 100.0 * counted / allocated, units_duration(time[0], counted), units_duration(time[1], allocated));
     for (size_t i = 0; i < metrics->nstarts; i++) {
         const struct metrics_start *s = &metrics->starts[i];
+        const char *why;
 
         if (!start_went_on(s))
             continue;
@@ -240,7 +241,8 @@ static void print_starts(FILE *out, const struct metrics *metrics)
         print_seconds(out, 8, start_measure(s, phases));
         for (int p = 0; p < START_PHASES; p++)
             print_seconds(out, 6, phases[p]);
-        fprintf(out, "  %s%s\n", s->fault > 0 ? s->cause : "job ", s->fault > 0 ? "" : s->job);
+        why = s->fault > 0 ? s->cause : s->job;
+        fprintf(out, "  %s%s\n", s->fault > 0 || !*why ? "" : "job ", *why ? why : "-");
     }
 }
 
