@@ -220,8 +220,11 @@ static void take_restart(struct run *run, const char *text, struct metrics_start
 {
     int at = 0, length;
 
-    if (sscanf(text, "%lf %lf %lf %n", &start->fault, &start->ended, &start->checked, &at) < 3)
-        run_log(run, "warning: MUSTER_RESTART is not as muster-supervise sets it: %s", text);
+    if (sscanf(text, "%lf %lf %lf %n", &start->fault, &start->ended, &start->checked, &at) < 3) {
+        run_log(run, "warning: MUSTER_RESTART is not as muster-supervise sets it, and is ignored: %s", text);
+        start->fault = 0;
+        return;
+    }
     length = (int)strcspn(text + at, " ");
     if (text[at] != '-')
         snprintf(start->nodes, sizeof start->nodes, "%.*s", length, text + at);

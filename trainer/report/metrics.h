@@ -5,10 +5,11 @@
  *
  * Always all of these keys, in this order: step consumed_samples loss lr grad_norm loss_scale skipped step_seconds
  * tokens_per_second tflops mfu hfu world dp tp pp; time, where it is known; for a BERT order_loss; last, on validated
- * steps valid_loss, and for a BERT valid_order_loss. A number that is not finite (the loss of a run that diverged) or does not exist (the mean
- * loss of no token) is null, and reads back as NaN; order_loss and valid_order_loss are left out then. With a blend,
- * set_losses is an array with each data set's mean loss of a token since the previous one, in the order of data.train,
- * on the steps of log lines; and valid_set_losses on validated steps. Readers here check the arrays and leave them out.
+ * steps valid_loss, and for a BERT valid_order_loss. A number that is not finite (the loss of a run that diverged) or
+ * does not exist (the mean loss of no token) is null, and reads back as NaN; order_loss and valid_order_loss are left
+ * out then. With a blend, set_losses is an array with each data set's mean loss of a token since the previous one, in
+ * the order of data.train, on the steps of log lines; and valid_set_losses on validated steps. Readers here check the
+ * arrays and leave them out.
  * Results (losses, lr, grad_norm, loss_scale) are written with enough digits to read back the same double; measurements
  * with nine.
  *
@@ -69,13 +70,13 @@ size_t metrics_format_end(char *buf, size_t size, const struct metrics_step *ste
 int metrics_parse(struct metrics_step *step, const char *text, size_t length, struct error *err);
 
 /*
- * PATH.events: a JSON object a line for each time that a job began the run or went on with it, and one for the first step
- * that followed. Nothing is cut from it; lines may be empty. Times are in seconds since 1970; 0 for none.
+ * PATH.events: a JSON object a line for each time that a job began the run or went on with it, and one for the first
+ * step that followed. Nothing is cut from it; lines may be empty. Times are in seconds since 1970; 0 for none.
  */
 struct metrics_start {
     long step;            /* of the checkpoint that the run went on from; 0: it was new */
-    long repeated;        /* steps of the file that were done again */
-    double last;          /* when the last of these ended */
+    long repeated;        /* steps of the file that are done again */
+    double last;          /* when the last step of the file ended */
     char job[32];         /* "17", or "17.1" after the first requeue; "" without Slurm */
     double job_began;     /* where Slurm does not tell, when the trainer began */
     double drain_seconds; /* in which this start drained saves of an earlier run */
@@ -87,8 +88,8 @@ struct metrics_start {
     char cause[512];
 };
 
-/* Its line without `repeated` and `last`, with its newline, into buf of METRICS_LINE_SIZE bytes; with `ready` 0, that of the first step alone. Returns
- * its length. */
+/* Its line, with its newline, into buf of METRICS_LINE_SIZE bytes. The process that writes it adds `repeated` and `last`.
+ * With `ready` 0, the line of the first step. Returns its length. */
 size_t metrics_format_start(char *buf, const struct metrics_start *s);
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -103,7 +104,7 @@ size_t metrics_format_start(char *buf, const struct metrics_start *s);
  *     v120 ,"valid_loss":3.5}             metrics_format_end of that step: its line gets this, if it was the last one in
  *                                         the file and had no validation
  *     s                                   the lines before it are flushed to disk
- *     e{"event":...}                      is appended to PATH.events; a start with `repeated` and `last`. That is not
+ *     e{"event":...}                      is appended to PATH.events, a start with `repeated` and `last`; this is not
  *                                         tried again
  * A line that fails is tried again every few seconds, once more when the run has ended, and those after it wait. Other
  * messages of the writer:

@@ -147,8 +147,8 @@ static int add_validation(struct metrics_file *f, const char *text, struct error
 }
 
 /*
- * With an empty line before it, in case that an earlier one is torn; a start also has which steps the file had. The metrics
- * go on where this fails: it may have another reason than they would have.
+ * A newline comes first, since the line before may be torn. A start gets `repeated` and `last`, from the steps that the
+ * file had. If this fails, the metrics go on.
  */
 static void add_event(const struct metrics_file *f, const char *line, size_t length)
 {
