@@ -65,15 +65,14 @@ static size_t gpu_bytes(const struct workspace *w)
 
 static size_t attention_bytes(const struct workspace *w)
 {
-    int padded = (w->head_size + 15) / 16 * 16; /* to the widest vectors */
-    size_t floats =
-        w->backward ? workspace_attention_backward_floats(w->seq, padded) : workspace_attention_forward_floats(padded);
+    size_t floats = w->backward ? workspace_attention_backward_floats(w->seq, w->head_size)
+                                : workspace_attention_forward_floats(w->head_size);
 
     if (w->head_size == 0)
         return 0;
     floats = (size_t)w->threads * workspace_part_floats(floats);
     if (w->backward && is_grouped(w))
-        floats += (size_t)(w->rows / w->seq * w->kv_heads) * workspace_attention_group_floats(w->seq, padded);
+        floats += (size_t)(w->rows / w->seq * w->kv_heads) * workspace_attention_group_floats(w->seq, w->head_size);
     return floats * sizeof(float);
 }
 

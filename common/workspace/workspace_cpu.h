@@ -42,23 +42,31 @@ static inline size_t workspace_row_sums(int rows, size_t cols)
 #define KEYS            64  /* at most */
 #define ATTENTION_STATE 512 /* floats for the state of each query of a tile, and addresses */
 
-/* Of one thread; padded is the size of a head, rounded up to whole vectors. */
-static inline size_t workspace_attention_forward_floats(int padded)
+/* The size of a head, rounded up to whole vectors: to the widest on every CPU, so that a plan holds on each. */
+static inline size_t workspace_padded_head(int head_size)
 {
-    return ATTENTION_STATE + (size_t)(4 * padded + KEYS) * QUERIES;
+    return (size_t)(head_size + 15) / 16 * 16;
 }
 
-static inline size_t workspace_attention_backward_floats(int seq, int padded)
+/* Of one thread. */
+static inline size_t workspace_attention_forward_floats(int head_size)
 {
-    return ATTENTION_STATE + (size_t)(5 * padded + 2 * KEYS) * QUERIES + (size_t)4 * (size_t)seq * (size_t)padded;
+    return ATTENTION_STATE + (4 * workspace_padded_head(head_size) + KEYS) * QUERIES;
+}
+
+static inline size_t workspace_attention_backward_floats(int seq, int head_size)
+{
+    size_t padded = workspace_padded_head(head_size);
+
+    return ATTENTION_STATE + (5 * padded + (size_t)(2 * KEYS)) * QUERIES + 4 * (size_t)seq * padded;
 }
 
 #define ATTENTION_TURN 16 /* floats: a cache line */
 
 /* Of each head of keys and values of each sample, if several heads of queries share them: the gradients' sums. */
-static inline size_t workspace_attention_group_floats(int seq, int padded)
+static inline size_t workspace_attention_group_floats(int seq, int head_size)
 {
-    return ATTENTION_TURN + workspace_part_floats((size_t)2 * (size_t)seq * (size_t)padded);
+    return ATTENTION_TURN + workspace_part_floats(2 * (size_t)seq * workspace_padded_head(head_size));
 }
 
 #define SQUARES_BLOCKS 4096 /* blocks of sum_of_squares whose sums, fp64, are kept at once */

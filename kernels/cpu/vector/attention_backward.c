@@ -265,9 +265,9 @@ static void one_head(const struct attention *op, float *scratch, struct group_su
  */
 void ISA(attention_backward)(struct device *dev, const struct attention *op)
 {
-    int padded = (op->head_size + LANES - 1) / LANES * LANES, groups = op->batch * op->kv_heads;
-    size_t each = op->kv_heads < op->heads ? workspace_attention_group_floats(op->seq, padded) : 0;
-    size_t stride = workspace_part_floats(workspace_attention_backward_floats(op->seq, padded));
+    int groups = op->batch * op->kv_heads;
+    size_t each = op->kv_heads < op->heads ? workspace_attention_group_floats(op->seq, op->head_size) : 0;
+    size_t stride = workspace_part_floats(workspace_attention_backward_floats(op->seq, op->head_size));
     float *scratch, *sums;
 
     if (!device_ready(dev, op->dtype, "attention_backward") || !attention_valid(dev, op))

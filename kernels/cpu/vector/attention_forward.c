@@ -172,13 +172,12 @@ static void one_tile(const struct attention *op, float *scratch, int pair, int q
 void ISA(attention_forward)(struct device *dev, const struct attention *op)
 {
     int tiles = (op->seq + QUERIES - 1) / QUERIES, pairs = op->batch * op->heads;
-    int padded = (op->head_size + LANES - 1) / LANES * LANES;
     size_t stride;
     float *scratch;
 
     if (!device_ready(dev, op->dtype, "attention_forward") || !attention_valid(dev, op))
         return;
-    scratch = cpu_scratch_parts(dev, dev->threads, workspace_attention_forward_floats(padded), &stride);
+    scratch = cpu_scratch_parts(dev, dev->threads, workspace_attention_forward_floats(op->head_size), &stride);
     if (!scratch)
         return;
         /*
