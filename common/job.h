@@ -126,6 +126,7 @@ struct job {
         int eval_batches;                /* global batches a validation */
         char metrics[JOB_PATH_SIZE];     /* metrics.jsonl; "" writes none */
         char tensorboard[JOB_PATH_SIZE]; /* directory of event files; "" writes none */
+        char prometheus[JOB_PATH_SIZE];  /* directory of node_exporter's text files; "" writes none */
         char kill_file[JOB_PATH_SIZE];   /* when this file appears, save and exit 75; "" is off */
         double minutes;                  /* save and exit 75 after this many; 0 is off */
         double peak_tflops;              /* of one rank's device, for MFU; 0 measures it at start */
@@ -165,7 +166,7 @@ int job_override(struct job *job, const char *name, const char *sets, struct err
 
 /*
  * Replaces the patterns of sbatch --output in the paths that differ between the runs of a sweep: checkpoint.dir,
- * checkpoint.load and init, report.metrics, tensorboard and kill_file. %j is SLURM_JOB_ID, %A SLURM_ARRAY_JOB_ID,
+ * checkpoint.load and init, report.metrics, tensorboard, prometheus and kill_file. %j is SLURM_JOB_ID, %A SLURM_ARRAY_JOB_ID,
  * %a SLURM_ARRAY_TASK_ID, %x SLURM_JOB_NAME, %% a percent sign; in %4a the 4 is the least number of digits. job->text
  * keeps the patterns. CODE_CONFIG if a variable is not set or has a slash, or if a path becomes too long.
  */

@@ -261,6 +261,10 @@ static int check_files(const struct job_reader *r)
         return job_reader_fail(r, origin_of(r, "report.tensorboard"),
                                "report.tensorboard shows what report.metrics has, and there is none; give its file, or "
                                "tensorboard = \"\"");
+    if (job->report.prometheus[0] && !job->report.metrics[0])
+        return job_reader_fail(r, origin_of(r, "report.prometheus"),
+                               "report.prometheus is written beside report.metrics, and there is none; give its file, "
+                               "or prometheus = \"\"");
     if (job->checkpoint.load[0] && job->checkpoint.init[0])
         return job_reader_fail(
             r, origin_of(r, "checkpoint.init"),

@@ -195,6 +195,8 @@ const struct job_key job_keys[] = {
            "file of metrics, a JSON object a line; \"\" writes none")},
     {FILES(report.tensorboard, STRING, JOB_FILES_PATTERNS, "\"\"",
            "directory of TensorBoard's event files; \"\" writes none")},
+    {FILES(report.prometheus, STRING, JOB_FILES_PATTERNS, "\"\"",
+           "directory of a text file for Prometheus; \"\" writes none")},
     {FILES(report.kill_file, STRING, JOB_FILES_PATTERNS, "\"\"", "when this file appears, save and stop; \"\" is off")},
     {NUMERIC(report.minutes, NUMBER, "0.0", 0, MANY, "save and stop after this many minutes; 0 is off")},
     {NUMERIC(report.peak_tflops, NUMBER, "0.0", 0, MANY,

@@ -92,7 +92,7 @@ static const char *const fixed_sets[] = {
     "report.eval_every=0",      "report.kill_file=",        "report.minutes=0",           "report.log_every=1",
     "batch.rampup_start=0",     "batch.rampup_increment=0", "batch.rampup_samples=0",     "optimizer.schedule=constant",
     "optimizer.warmup_steps=0", "optimizer.decay_steps=0",  "optimizer.cooldown_steps=0", "parallel.mesh=given",
-    "report.tensorboard="};
+    "report.tensorboard=",      "report.prometheus="};
 
 /* Refuses a sweep of which no row is valid: a key is misspelled. Single rows may be refused when they run. */
 static int check_rows(const char *text, const struct sweep_lines *rows, struct error *err)

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +14,13 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "trainer/programs.h"
+#include "trainer/report/prometheus.h"
 #include "trainer/run.h"
 
 enum {
     WAIT_SECONDS = 2,       /* for the writer; after that, calls do not wait until it is done again */
     AGAIN_SECONDS = 5,      /* between two starts of a writer */
+    PROMETHEUS_SECONDS = 5, /* between two texts for it */
     MOST_WAITING = 1 << 20, /* bytes of lines */
 };
 
@@ -33,6 +36,10 @@ struct metrics_link {
     int validated;         /* that step */
     bool stepped;          /* the run has done a step */
     long gap_first, gap_last;
+    char job[32];                     /* the Slurm job, or this process */
+    const char *prometheus;           /* a directory; "" for none */
+    double told_prometheus;           /* clock_monotonic */
+    long skipped;                     /* steps since the start */
     char reason[METRICS_ANSWER_SIZE]; /* of the last failure */
     size_t begin, sent, end;          /* of `lines`: those that are not done; those not sent yet */
     char lines[MOST_WAITING];
@@ -95,15 +102,17 @@ static int open_stream(const char *path)
 static void start_writer(struct run *run)
 {
     struct metrics_link *l = run->metrics;
-    const char *job = getenv("SLURM_JOB_ID"), *path = run->job->report.metrics, *board = run->job->report.tensorboard;
-    int stream = open_stream(path);
-    char write[32], id[32];
-    const char *arguments[] = {write, stream < 0 ? path : METRICS_STREAM, id, board[0] ? board : NULL, NULL};
+    const struct job *job = run->job;
+    int stream = open_stream(job->report.metrics);
+    char write[32], board[JOB_PATH_SIZE + 32], prometheus[JOB_PATH_SIZE + 32];
+    const char *path = stream < 0 ? job->report.metrics : METRICS_STREAM;
+    const char *arguments[] = {write, path, l->job, board, prometheus, NULL};
     struct error err;
 
     l->started = clock_monotonic();
+    snprintf(board, sizeof board, "--tensorboard=%s", job->report.tensorboard);
+    snprintf(prometheus, sizeof prometheus, "--prometheus=%s", l->prometheus);
     snprintf(write, sizeof write, "--write=%ld", l->fresh && !l->opened ? -1 : find_step(run));
-    snprintf(id, sizeof id, job ? "%.0d%s" : "%d", job ? 0 : (int)getpid(), job);
     l->socket = program_start(&l->pid, REPORT, arguments, stream, &err);
     if (stream >= 0)
         close(stream);
@@ -252,14 +261,19 @@ static void add_start(struct run *run)
 
 int run_metrics_start(struct run *run, struct error *err)
 {
+    const char *job = getenv("SLURM_JOB_ID"), *site = getenv(PROMETHEUS_VARIABLE);
     struct metrics_link *l;
 
+    if (run->leader && !run->job->report.metrics[0] && site)
+        run_log(run, "there is no file for Prometheus in %s: report.metrics is not set", site);
     if (!run->leader || !run->job->report.metrics[0])
         return 0;
     l = run->metrics = error_calloc(1, sizeof *l, err);
     if (!l)
         return -1;
     l->socket = -1;
+    l->prometheus = site ? site : run->job->report.prometheus;
+    snprintf(l->job, sizeof l->job, job ? "%.0d%s" : "%d", job ? 0 : (int)getpid(), job);
     l->fresh = !run->resumed || run->engine->step == 0;
     l->starting = true;
     exchange_lines(run, WAIT_SECONDS, has_opened);
@@ -272,6 +286,35 @@ int run_metrics_start(struct run *run, struct error *err)
     return 0;
 }
 
+/* Only while no line waits: they are not to be kept waiting by a directory that does not answer. */
+static void tell_prometheus(struct run *run, const struct metrics_step *m)
+{
+    struct metrics_link *l = run->metrics;
+    char line[METRICS_LINE_SIZE] = "p";
+    struct prometheus values = {
+        .steps = (double)m->step,
+        .tokens = (double)m->consumed_samples * run->job->model.seq_length,
+        .skipped = (double)l->skipped,
+        .loss = m->loss,
+        .mfu = m->mfu,
+        .waited = NAN,
+        .committed = NAN,
+        .committed_step = NAN,
+        .staged = NAN,
+        .left = NAN,
+    };
+
+    if (!l->prometheus[0] || !is_done(l) || clock_monotonic() - l->told_prometheus < PROMETHEUS_SECONDS)
+        return;
+    l->told_prometheus = clock_monotonic();
+    if (run->saver)
+        saver_describe(run->saver, &values);
+    prometheus_format(line + 1, sizeof line - 2, &values, l->job);
+    strcat(line, "\n");
+    add_line(l, line, strlen(line));
+    exchange_lines(run, 0, is_done);
+}
+
 void run_metrics_step(struct run *run, const struct metrics_step *m)
 {
     struct metrics_link *l = run->metrics;
@@ -280,6 +323,8 @@ void run_metrics_step(struct run *run, const struct metrics_step *m)
     if (!l)
         return;
     exchange_lines(run, 0, is_done);
+    l->skipped += m->skipped;
+    tell_prometheus(run, m);
     if (!l->stepped)
         add_event(l, &(struct metrics_start){.first_step = m->time});
     l->stepped = true;

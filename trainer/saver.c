@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "trainer/report/prometheus.h"
 #include "trainer/watch/recorder.h"
 
 enum { JOIN_SECONDS = 10 }; /* for muster-ckptd to end */
@@ -213,7 +214,7 @@ static int try_make_room(struct saver *s, bool *proceed, struct error *err)
     return 0;
 }
 
-int saver_step(struct saver *s, struct error *err)
+static int save_if_due(struct saver *s, struct error *err)
 {
     bool proceed;
 
@@ -238,6 +239,15 @@ int saver_step(struct saver *s, struct error *err)
     s->snapshot = shard_save_progress(s->engine);
     s->has_snapshot = zero_snapshot(s->engine->zero);
     return s->has_snapshot ? 0 : tolerate_failure(s, save_now(s, err), err);
+}
+
+int saver_step(struct saver *s, struct error *err)
+{
+    double started = clock_monotonic();
+    int result = save_if_due(s, err);
+
+    s->waited_in_all += clock_monotonic() - started;
+    return result;
 }
 
 int saver_settle(struct saver *s, struct error *err)
@@ -297,6 +307,17 @@ int saver_finish(struct saver *s, bool stopping, struct error *err)
 uint64_t saver_committed(const struct saver *s)
 {
     return s->committed;
+}
+
+void saver_describe(const struct saver *s, struct prometheus *values)
+{
+    values->waited = s->waited_in_all;
+    if (s->committed != UINT64_MAX) {
+        values->committed = clock_realtime() - (clock_monotonic() - s->committed_at);
+        values->committed_step = (double)s->committed;
+    }
+    if (s->stage)
+        ckpt_stage_memory(s->stage, &values->staged, &values->left);
 }
 
 void saver_destroy(struct saver *s)

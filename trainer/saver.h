@@ -20,7 +20,7 @@
  *     step k+1 ends     waits for the rest of the transfer; a thread begins to copy it into the stage
  *     step k+2 ... end  tests whether all ranks have finished their copies; if so, the save is staged
  *
- * All functions but saver_committed and saver_destroy are collective.
+ * All functions but saver_committed, saver_describe and saver_destroy are collective.
  */
 #ifndef MUSTER_TRAINER_SAVER_H
 #define MUSTER_TRAINER_SAVER_H
@@ -32,6 +32,7 @@
 
 struct ckpt_progress;
 struct engine;
+struct prometheus;
 struct run;
 struct saver;
 
@@ -78,6 +79,9 @@ int saver_settle(struct saver *saver, struct error *err);
 
 /* The newest step that rank 0 knows to be committed, else the one that was resumed from; UINT64_MAX: none. */
 uint64_t saver_committed(const struct saver *saver);
+
+/* What Prometheus gets to know of saves: the last five values. Not collective. */
+void saver_describe(const struct saver *saver, struct prometheus *values);
 
 /* What is not drained stays for muster-ckptd, the epilog or the job's next run. */
 void saver_destroy(struct saver *saver);

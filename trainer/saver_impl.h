@@ -89,6 +89,7 @@ struct saver {
     struct ckpt_progress snapshot; /* the run's progress when it was taken */
     struct shard_save shard_save;  /* while it is copied */
     double waited;                 /* seconds that training waited for the copy */
+    double waited_in_all;          /* seconds in saver_step */
     uint64_t begun; /* step of the last save that was begun: one is due if a multiple of checkpoint.every is newer */
     /* Steps; UINT64_MAX: none. */
     uint64_t dropped;          /* given up last, for room */

@@ -190,6 +190,10 @@ void ckpt_stage_kill_drainer(const char *dir, int pid);
 /* Whether this node still has a save of that step. */
 bool ckpt_stage_has(const struct ckpt_stage *stage, uint64_t step);
 
+/* The bytes of memory that the stage's slots have, used or not, and that its file system has left. Leaves what it cannot
+ * find out. */
+void ckpt_stage_memory(const struct ckpt_stage *stage, double *taken, double *left);
+
 /* ---- partner copies: a shard is also kept on another node, in case its own node is lost -------------------------- */
 
 /* A staged shard as it is sent: the file's bytes, and the text of its part. */

@@ -2,6 +2,7 @@
  * stage_slots.c - the memory of staged shards, in *slots*: files that are reserved whole, mapped once, and used again. A
  * slot is in use while a save has another name of it (a hard link).
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "ckpt/stage/stage_dir.h"
@@ -211,4 +213,25 @@ int stage_take_slot(struct ckpt_stage *stage, int shard, int shards, uint64_t by
     else
         result = (slots.free > 0 ? open_slot : make_slot)(stage, slots.unused, bytes, slot, err);
     return result < 0 ? 1 : 0;
+}
+
+void ckpt_stage_memory(const struct ckpt_stage *stage, double *taken, double *left)
+{
+    int fd = openat(stage->directory.fd, STAGE_SLOTS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *slots = fd < 0 ? NULL : fdopendir(fd);
+    struct statvfs system;
+    struct dirent *entry;
+    struct stat info;
+
+    if (fstatvfs(stage->directory.fd, &system) == 0)
+        *left = (double)system.f_bavail * (double)system.f_frsize;
+    if (!slots) {
+        close(fd);
+        return;
+    }
+    *taken = 0;
+    while ((entry = readdir(slots)))
+        if (fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode))
+            *taken += 512.0 * (double)info.st_blocks;
+    closedir(slots);
 }

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -349,6 +350,23 @@ static size_t drain_stages(struct epilog_pass *run, const struct stages *found, 
     return first;
 }
 
+/* As that user: in the directory, which all may write to, it is then able to remove the user's own files only. */
+static void remove_prometheus(const struct epilog_pass *run, uint32_t job)
+{
+    const struct epilog *epilog = run->epilog;
+    char path[PATH_MAX];
+    struct stat status;
+
+    snprintf(path, sizeof path, "%s/muster-%u-%" PRIu32 ".prom", epilog->prometheus, (unsigned)epilog->uid, job);
+    if (job == 0 || lstat(path, &status) < 0)
+        return;
+    errno = 0;
+    setfsuid(epilog->uid);
+    if (status.st_uid != epilog->uid || !S_ISREG(status.st_mode) || unlink(path) < 0)
+        log_line(run, "%s: left: %s", path, errno ? strerror(errno) : "not a regular file of the job's user");
+    setfsuid(geteuid());
+}
+
 /* At slurmd's start, nobody waits for it. */
 static double others_seconds(const struct epilog *epilog)
 {
@@ -367,6 +385,10 @@ int epilog_drain(const struct epilog *epilog, void (*log)(const char *line))
     struct stages found = {0};
     size_t own, last;
 
+    if (epilog->prometheus) {
+        remove_prometheus(&run, epilog->job_id);
+        remove_prometheus(&run, epilog->het_job_id);
+    }
     if (epilog->seconds <= 0 || strlen(epilog->roots) >= sizeof roots)
         return 0;
     strcpy(roots, epilog->roots);

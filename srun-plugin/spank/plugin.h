@@ -44,11 +44,12 @@ struct site {
     const char *stage, *ckptd; /* for the epilog (epilog.h); ckptd NULL for the installed one */
     const char *stage_keep;    /* for what earlier jobs staged (epilog.h); "0": leave it */
     int epilog_seconds;
-    const char *topology;  /* a file with the switches (order.h); NULL asks slurmctld */
-    const char *profiles;  /* a directory that replaces the fabric profiles of muster; NULL for these */
-    const char *fabric;    /* the directory of the site's profiles */
-    const char *preflight; /* the program muster-preflight; NULL for the installed one */
-    const char *machine;   /* for parallel.mesh = "auto" (plan/cluster.h); NULL: not known */
+    const char *topology;   /* a file with the switches (order.h); NULL asks slurmctld */
+    const char *profiles;   /* a directory that replaces the fabric profiles of muster; NULL for these */
+    const char *fabric;     /* the directory of the site's profiles */
+    const char *preflight;  /* the program muster-preflight; NULL for the installed one */
+    const char *machine;    /* for parallel.mesh = "auto" (plan/cluster.h); NULL: not known */
+    const char *prometheus; /* a directory in which runs write a file for Prometheus; NULL: none */
 };
 
 /*

@@ -164,6 +164,9 @@ bool env_add_own(const struct task *task, struct env_reader *reader, struct env_
     add_variable(&maker, "MUSTER_NODES", "nodes of the step", "%" PRIu32, task->nodes);
     if (task->stages)
         add_variable(&maker, "MUSTER_STAGE", "directories that slurmd's epilog searches for saves", "%s", task->stages);
+    if (task->prometheus)
+        add_variable(&maker, "MUSTER_PROMETHEUS", "the site's directory of files for Prometheus", "%s",
+                     task->prometheus);
     if (task->launcher)
         add_variable(&maker, LAUNCHER_VARIABLE, "the process that starts muster-ckptd outside the step", "%s",
                      task->launcher);

@@ -44,7 +44,8 @@ struct task {
     const char *master_address;       /* address of rank 0's node (node_view.master_address); NULL if not known */
     const char *job_file;             /* absolute path of the job file; NULL for none */
     const char *launcher;             /* the name of its socket (common/process/launcher.h); NULL: none */
-    const char *stages; /* the directories that slurmd's epilog searches (job_stage_describe); NULL: not known */
+    const char *stages;     /* the directories that slurmd's epilog searches (job_stage_describe); NULL: not known */
+    const char *prometheus; /* the site's directory; NULL: none */
 };
 
 /* An environment, and what an srun --muster around this one has set in it. */

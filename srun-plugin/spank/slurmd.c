@@ -62,6 +62,7 @@ static struct epilog describe_epilog(const struct site *site)
                            .ckptd = site->ckptd ? site->ckptd : CKPTD_PATH,
                            .trust = site->ckptd ? NULL : trust_program,
                            .keep = strcmp(site->stage_keep, "0") != 0 ? site->stage_keep : NULL,
+                           .prometheus = site->prometheus,
                            .seconds = epilog_timeout_fit(site->epilog_seconds, find_timeout(), NULL)};
 }
 

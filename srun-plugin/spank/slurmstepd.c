@@ -338,6 +338,7 @@ static struct task describe_task(const struct plugin *plugin, spank_t spank)
         .cpus_per_task = get_item(spank, S_STEP_CPUS_PER_TASK),
         .node_cpus = node_cpus,
         .stages = plugin->node.stages,
+        .prometheus = plugin->site.prometheus,
         .launcher = plugin->node.launcher[0] ? plugin->node.launcher : NULL,
         .master_address = plugin->node.view.master_address[0] ? plugin->node.view.master_address : NULL,
     };

@@ -115,9 +115,10 @@ static void read_site(int argc, char *argv[])
     const struct {
         const char *key;
         const char **value;
-    } keys[] = {{"stage=", &site->stage},         {"stage_keep=", &site->stage_keep}, {"ckptd=", &site->ckptd},
-                {"topology=", &site->topology},   {"profiles=", &site->profiles},     {"fabric=", &site->fabric},
-                {"preflight=", &site->preflight}, {"machine=", &site->machine},       {"epilog_seconds=", &seconds}};
+    } keys[] = {{"stage=", &site->stage},          {"stage_keep=", &site->stage_keep}, {"ckptd=", &site->ckptd},
+                {"topology=", &site->topology},    {"profiles=", &site->profiles},     {"fabric=", &site->fabric},
+                {"preflight=", &site->preflight},  {"machine=", &site->machine},       {"epilog_seconds=", &seconds},
+                {"prometheus=", &site->prometheus}};
     const size_t count = sizeof keys / sizeof keys[0];
 
     for (int i = 0; i < argc; i++) {
@@ -130,7 +131,7 @@ static void read_site(int argc, char *argv[])
         else
             slurm_error(
                 "muster: plugstack.conf: %s is unknown; known are stage=, stage_keep=, ckptd=, epilog_seconds=, "
-                "topology=, profiles=, fabric=, preflight= and machine=",
+                "topology=, profiles=, fabric=, preflight=, machine= and prometheus=",
                 argv[i]);
     }
     if (spank_context() != S_CTX_REMOTE)

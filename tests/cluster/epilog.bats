@@ -9,8 +9,9 @@ setup_file() {
     [ -z "$WHY_NOT" ] || return 0
     # A directory of its own: other sandboxes' nodes are this machine too. A long time, which nothing here waits for.
     export STAGE=$BATS_FILE_TMPDIR/stage
-    mkdir -m 1777 "$STAGE"
-    sandbox_up 2 --plugin "$PLUGIN" --site "stage=$STAGE stage_keep=24h epilog_seconds=600"
+    mkdir -m 1777 "$STAGE" "$BATS_FILE_TMPDIR/prom"
+    sandbox_up 2 --plugin "$PLUGIN" \
+        --site "stage=$STAGE stage_keep=24h epilog_seconds=600 prometheus=$BATS_FILE_TMPDIR/prom"
 }
 
 setup() {
@@ -121,4 +122,19 @@ is_empty() {
     step true
     eventually 60 is_empty
     eventually 10 logged 'failed: staged .* hours ago in .* removed, [0-9]+ bytes are lost'
+}
+
+@test "a killed run's file for Prometheus, in the site's directory, is removed by the epilog" {
+    local pids
+    JOB=$(sbatch --parsable --no-requeue --output="$OUT" \
+        --wrap "srun --muster=job.cfg --ntasks=1 muster-train job.cfg --set checkpoint.dir= --set checkpoint.every=0")
+    FILE=$BATS_FILE_TMPDIR/prom/muster-$(id -u)-$JOB.prom
+    eventually 60 test -s "$FILE"
+    mapfile -t pids < <(grep -lzxF "SLURM_JOB_ID=$JOB" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)
+    for pid in "${pids[@]}"; do # the writer first: it would remove its file
+        [ "$(cat "/proc/$pid/comm")" != muster-report ] || kill -KILL "$pid"
+    done
+    [ -s "$FILE" ]
+    scancel "$JOB"
+    eventually 60 test ! -e "$FILE"
 }

@@ -554,6 +554,40 @@ static void what_hangs_in_the_kernel_is_left_behind(void **state)
     assert_non_null(strstr(said, "cannot be killed"));
 }
 
+static void removes_the_file_for_prometheus(void **state)
+{
+    const struct epilog epilog = {
+        .job_id = JOB, .het_job_id = JOB - 1, .uid = user, .roots = base, .ckptd = program, .prometheus = base};
+    const uid_t other = user == NOBODY ? 0 : user;
+    char path[256];
+
+    said[0] = '\0';
+    for (int job = JOB - 1; job <= JOB; job++) {
+        snprintf(path, sizeof path, "%s/muster-%u-%d.prom", base, (unsigned)user, job);
+        write_file(path, "x", 1);
+        assert_int_equal(chown(path, user, (gid_t)-1), 0);
+    }
+    assert_int_equal(chmod(base, 01777), 0);
+    epilog_drain(&epilog, keep);
+    assert_string_equal(said, "");
+    for (int job = JOB - 1; job <= JOB; job++) {
+        snprintf(path, sizeof path, "%s/muster-%u-%d.prom", base, (unsigned)user, job);
+        assert_int_equal(access(path, F_OK), -1);
+    }
+    assert_int_equal(symlink("/etc/passwd", path), 0);
+    epilog_drain(&epilog, keep);
+    assert_non_null(strstr(said, ".prom: left: not a regular file of the job's user"));
+    assert_int_equal(unlink(path), 0);
+    if (other != user) {
+        write_file(path, "x", 1);
+        said[0] = '\0';
+        epilog_drain(&epilog, keep);
+        assert_non_null(strstr(said, ".prom: left: not a regular file of the job's user"));
+        assert_int_equal(access(path, F_OK), 0);
+    }
+    assert_int_equal(chmod(base, 0755), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -577,6 +611,7 @@ int main(void)
         cmocka_unit_test_teardown(the_user_cannot_take_the_process_over, empty),
         cmocka_unit_test_teardown(what_cannot_be_killed_is_left_behind, empty),
         cmocka_unit_test_teardown(what_hangs_in_the_kernel_is_left_behind, empty),
+        cmocka_unit_test_teardown(removes_the_file_for_prometheus, empty),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

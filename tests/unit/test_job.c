@@ -261,6 +261,7 @@ static const struct {
     {"precision.tf32", "true", {0}},
     {"report.eval_every", "64", {"data.valid=v"}},
     {"report.tensorboard", "d", {"report.metrics=m"}},
+    {"report.prometheus", "d", {"report.metrics=m"}},
 };
 
 /* Each row of the table must reach a field of its own: set one key at a time and see which bytes change. */

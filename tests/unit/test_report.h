@@ -150,7 +150,7 @@ static inline void end_writer(struct test_writer *w)
 /* A run that resumes after that step (-1: a new one), when it has opened `path`. */
 static inline struct test_writer open_writer(const char *path, long after)
 {
-    struct test_writer w = serve_run(&(struct metrics_run){path, "77", after, NULL}, 0);
+    struct test_writer w = serve_run(&(struct metrics_run){path, "77", after, NULL, NULL}, 0);
 
     assert_int_equal(*next_answer(&w), 'o');
     return w;

@@ -292,7 +292,7 @@ static void resume_cuts_the_file_and_changes_nothing_else(void **state)
     assert_int_equal(chmod(test_dir, 0555), 0);
     assert_int_equal(stat(test_file, &before), 0);
 
-    writer = serve_run(&(struct metrics_run){link_to, "77", 2, NULL}, root ? 65534 : 0);
+    writer = serve_run(&(struct metrics_run){link_to, "77", 2, NULL, NULL}, root ? 65534 : 0);
     assert_string_equal(next_answer(&writer), "o2 0");
     end_writer(&writer);
     assert_int_equal(chmod(test_dir, 0755), 0);
@@ -477,7 +477,7 @@ static void a_later_releases_keys_are_kept(void **state)
 
 static void expect_refused(const char *path, const char *says)
 {
-    struct test_writer writer = serve_run(&(struct metrics_run){path, "77", -1, NULL}, 0);
+    struct test_writer writer = serve_run(&(struct metrics_run){path, "77", -1, NULL, NULL}, 0);
     char expected[256];
 
     snprintf(expected, sizeof expected, "xmetrics %s: %s", path, says);
@@ -577,7 +577,7 @@ static void nothing_is_appended_before_the_file_was_cut(void **state)
     write_file(test_file, text, length);
     snprintf(beside, sizeof beside, "%s.tmp", test_file);
     assert_int_equal(mkdir(beside, 0755), 0); /* where the copy should be */
-    writer = serve_run(&(struct metrics_run){test_file, "77", 2, NULL}, 0);
+    writer = serve_run(&(struct metrics_run){test_file, "77", 2, NULL, NULL}, 0);
     assert_non_null(strstr(next_answer(&writer), "!cannot create "));
     run[2] = make_step(3, 4);
     send_step(&writer, &run[2]);
@@ -634,7 +634,7 @@ static void another_live_run_writes_beside_the_file(void **state)
     for (int resumed = 0; resumed < 2; resumed++) { /* it goes on there, also when the first has ended */
         struct metrics_step next = make_step(resumed + 1, 2);
 
-        second = serve_run(&(struct metrics_run){test_file, "78", resumed ? 1 : -1, NULL}, 0);
+        second = serve_run(&(struct metrics_run){test_file, "78", resumed ? 1 : -1, NULL, NULL}, 0);
         assert_string_equal(next_answer(&second), resumed ? "o1 0" : "o0 0");
         assert_string_equal(second.said, expected);
         write_step(&second, &next);
@@ -656,8 +656,8 @@ static void a_resumed_run_waits_for_its_earlier_writer(void **state)
     struct test_writer first = open_writer(test_file, -1), second;
 
     write_step(&first, &run[0]);
-    second =
-        serve_run(&(struct metrics_run){test_file, "78", 1, NULL}, 0); /* of another job, on the same checkpoints */
+    second = serve_run(&(struct metrics_run){test_file, "78", 1, NULL, NULL},
+                       0); /* of another job, on the same checkpoints */
     sleep(2);
     end_writer(&first);
     assert_string_equal(next_answer(&second), "o1 0");
@@ -685,7 +685,7 @@ static void a_new_run_keeps_the_lines_of_an_earlier_one(void **state)
     free(read_steps(1));
     assert_int_equal(chmod(test_dir, 0555), 0);
     assert_int_equal(geteuid() == 0 ? chown(test_file, 65534, 65534) : 0, 0);
-    writer = serve_run(&(struct metrics_run){test_file, "77", -1, NULL}, geteuid() == 0 ? 65534 : 0);
+    writer = serve_run(&(struct metrics_run){test_file, "77", -1, NULL, NULL}, geteuid() == 0 ? 65534 : 0);
     assert_non_null(strstr(next_answer(&writer), "!cannot keep the metrics of an earlier run as "));
     end_writer(&writer);
     assert_int_equal(chmod(test_dir, 0755), 0);
@@ -722,7 +722,7 @@ static void another_users_link_in_a_shared_directory_is_not_followed(void **stat
     assert_int_equal(chmod(test_dir, 01777), 0);
     assert_int_equal(symlink(mine, test_file), 0);
     assert_int_equal(lchown(test_file, 65534, 65534), 0);
-    writer = serve_run(&(struct metrics_run){test_file, "77", -1, NULL}, 0);
+    writer = serve_run(&(struct metrics_run){test_file, "77", -1, NULL, NULL}, 0);
     assert_non_null(strstr(next_answer(&writer), ": another user's link, in a directory that all may write to"));
     end_writer(&writer);
     now = read_file(mine, NULL);
@@ -733,7 +733,7 @@ static void another_users_link_in_a_shared_directory_is_not_followed(void **stat
 
 static void a_missing_directory_is_tried_again(void **state)
 {
-    struct test_writer writer = serve_run(&(struct metrics_run){"/nonexistent/metrics.jsonl", "77", -1, NULL}, 0);
+    struct test_writer writer = serve_run(&(struct metrics_run){"/nonexistent/metrics.jsonl", "77", -1, NULL, NULL}, 0);
 
     assert_string_equal(next_answer(&writer),
                         "!cannot open metrics /nonexistent/metrics.jsonl: No such file or directory");

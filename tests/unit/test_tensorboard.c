@@ -149,7 +149,7 @@ static void expect_steps(int files, int count)
 
 static struct test_writer serve_board(const char *dir, long after)
 {
-    struct test_writer w = serve_run(&(struct metrics_run){test_file, "77", after, dir}, 0);
+    struct test_writer w = serve_run(&(struct metrics_run){test_file, "77", after, dir, NULL}, 0);
 
     assert_int_equal(*next_answer(&w), 'o');
     return w;
@@ -291,7 +291,7 @@ static void a_full_disk_is_said_once_and_costs_no_step(void **state)
     write_steps(&w, 4, 5);
     end_writer(&w);
     assert_non_null(strstr(w.said, "TensorBoard's events cannot be written, which is tried again; training goes on: "));
-    assert_string_equal(strchr(w.said, '\n'), "\nTensorBoard's events are written again\n");
+    assert_string_equal(strchr(w.said, '\n'), "\nTensorBoard's events can be written again\n");
     expect_steps(1, 5);
 }
 
@@ -308,7 +308,7 @@ static void a_directory_that_is_missing_is_said_once_and_costs_no_step(void **st
     end_writer(&w);
     snprintf(expected, sizeof expected,
              "TensorBoard's events cannot be written, which is tried again; training goes on: cannot make %s: No such "
-             "file or directory\nTensorBoard's events are written again\n",
+             "file or directory\nTensorBoard's events can be written again\n",
              board);
     assert_string_equal(w.said, expected);
     expect_steps(1, 3);
@@ -322,7 +322,7 @@ static void another_live_run_has_a_directory_of_its_own(void **state)
     char name[160];
 
     write_steps(&first, 1, 3);
-    second = serve_run(&(struct metrics_run){test_file, "78", -1, board}, 0);
+    second = serve_run(&(struct metrics_run){test_file, "78", -1, board, NULL}, 0);
     assert_int_equal(*next_answer(&second), 'o');
     write_steps(&second, 1, 2);
     end_writer(&second);

@@ -335,6 +335,15 @@ static int read_events(struct metrics_reading *r, const char *path, struct metri
     return result < 0 ? -1 : 0;
 }
 
+int metrics_read_starts(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err)
+{
+    struct metrics_reading reading = {.metrics = metrics};
+
+    *metrics = (struct metrics){0};
+    damage->lines = 0;
+    return read_events(&reading, path, damage, err);
+}
+
 int metrics_read(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err)
 {
     struct metrics_reading reading = {.metrics = metrics};

@@ -106,6 +106,7 @@ size_t metrics_format_start(char *buf, const struct metrics_start *s);
  *     s                                   the lines before it are flushed to disk
  *     e{"event":...}                      is appended to PATH.events, a start with `repeated` and `last`; this is not
  *                                         tried again
+ *     pmuster_steps_total...              becomes the file of prometheus.h; this is not tried again
  * A line that fails is tried again every few seconds, once more when the run has ended, and those after it wait. Other
  * messages of the writer:
  *     o120 1                              the file is open, and ends with step 120 (0: it is empty), with a validation
@@ -124,6 +125,7 @@ struct metrics_run {
     const char *id;   /* while another run writes there, this one writes to PATH.ID */
     long after;       /* the step of the checkpoint; -1: the run is new, and keeps lines of another as PATH.old */
     const char *tensorboard; /* report.tensorboard: event files (tensorboard.h), beside PATH.ID in DIR.ID; NULL: none */
+    const char *prometheus;  /* a directory for the file of prometheus.h; NULL: none */
 };
 
 /*
@@ -158,9 +160,11 @@ struct metrics {
 /*
  * All steps of a file, in its order, and the starts of PATH.events. A last line without a newline is being written,
  * or was torn by a crash, and is left out, unless it is a whole step. Any other line that is not a step is damaged. If
- * all are, the file is not one of metrics: CODE_DATA, and the first. An empty file has 0 steps.
+ * all are, the file is not one of metrics: CODE_DATA, and the first. An empty file has 0 steps. metrics_read_starts reads
+ * the starts alone.
  */
 int metrics_read(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err);
+int metrics_read_starts(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err);
 void metrics_free(struct metrics *metrics);
 
 /* What becomes of a step of a file. `line` has no newline. */

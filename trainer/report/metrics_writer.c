@@ -16,39 +16,12 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/process/launcher.h"
-#include "trainer/report/metrics.h"
-#include "trainer/report/tensorboard.h"
+#include "trainer/report/metrics_writer.h"
 
 enum {
-    RETRY_SECONDS = 5,  /* after a failure, also for the reader of a pipe; between two looks at the name */
     OTHERS_SECONDS = 5, /* for another writer, which may be an earlier one of this run that is ending */
     MOST_NAMES = 100,
     LOOK_MILLISECONDS = 100, /* between two looks for a kill-switch file */
-};
-
-struct metrics_file {
-    const struct metrics_run *run;
-    int socket, fd;           /* fd: -1 while the file is not open */
-    char path[PATH_MAX + 32]; /* without symbolic links */
-    bool is_file;             /* not a pipe or a terminal, nor the standard output of a run */
-    off_t length;             /* of what shall be in the file */
-    bool torn;                /* it is longer */
-    size_t part;              /* bytes of the present line that a pipe has taken */
-    bool failed, ended;       /* since something was done; the run */
-    bool displaced;           /* the name belongs to another file */
-    double looked;            /* clock_monotonic, at the name */
-    long last_step;           /* of the lines that were kept; 0: none */
-    bool validated;           /* that step */
-    struct metrics_step seen; /* the last step before lines were left out */
-    char *last;               /* malloc'ed: its line, if it is the one that the run goes on after */
-    off_t last_at;            /* where that begins */
-    long gap_first, gap_last; /* steps that the lines lack; 0: none */
-    long gaps;                /* such gaps */
-    long valid_step;          /* the last one that is validated; 0: none */
-    off_t valid_at;           /* where its line begins */
-    char suffix[64];          /* of path, where it is PATH.ID */
-    struct tensorboard board; /* dir: "" for none */
-    double board_failed;      /* clock_monotonic, when event files could not be written; 0: they could */
 };
 
 ssize_t metrics_receive(int socket, char *text, size_t size)
@@ -62,8 +35,7 @@ ssize_t metrics_receive(int socket, char *text, size_t size)
     return got;
 }
 
-/* A message to rank 0. */
-static void __attribute__((format(printf, 3, 4))) tell(const struct metrics_file *f, char kind, const char *format, ...)
+void writer_tell(const struct metrics_file *f, char kind, const char *format, ...)
 {
     char text[METRICS_ANSWER_SIZE] = {kind};
     va_list args;
@@ -174,8 +146,8 @@ static void add_event(const struct metrics_file *f, const char *line, size_t len
         close(fd);
     }
     if (done != (ssize_t)length)
-        tell(f, ' ', "warning: cannot write %s: %s; muster-report does not show this start", name,
-             done < 0 ? strerror(errno) : "no space");
+        writer_tell(f, ' ', "warning: cannot write %s: %s; muster-report does not show this start", name,
+                    done < 0 ? strerror(errno) : "no space");
 }
 
 static int do_line(struct metrics_file *f, const char *line, size_t length, struct error *err)
@@ -186,6 +158,10 @@ static int do_line(struct metrics_file *f, const char *line, size_t length, stru
     }
     if (*line == 'e') {
         add_event(f, line + 1, length - 1);
+        return 0;
+    }
+    if (*line == 'p') {
+        beside_prometheus(f, line + 1);
         return 0;
     }
     if (*line != 's')
@@ -298,8 +274,8 @@ static int replace_file(struct metrics_file *f, const struct stat *now, const st
     close(f->fd);
     f->fd = fd;
     if (damage->lines > 0)
-        tell(f, ' ', "warning: %s; %zu such line%s left out of the metrics (the file as it was: %s)",
-             damage->first.text, damage->lines, damage->lines == 1 ? " is" : "s are", aside);
+        writer_tell(f, ' ', "warning: %s; %zu such line%s left out of the metrics (the file as it was: %s)",
+                    damage->first.text, damage->lines, damage->lines == 1 ? " is" : "s are", aside);
     return 0;
 fail:
     error_errno(err, CODE_IO, "cannot write %s and rename it to %s", beside, f->path);
@@ -424,7 +400,7 @@ static int take_file(struct metrics_file *f, struct error *err)
         while ((owned = own_file(f, err)) == 0 && k == 0 && !f->ended && clock_monotonic() - began < OTHERS_SECONDS)
             pause_while_it_runs(f, 100);
         if (owned > 0 && k > 0)
-            tell(f, ' ', "another run has the metrics %s: those of this run are in %s", run->path, f->path);
+            writer_tell(f, ' ', "another run has the metrics %s: those of this run are in %s", run->path, f->path);
         if (owned != 0)
             return owned;
     }
@@ -449,7 +425,7 @@ static int keep_old(struct metrics_file *f, struct error *err)
         return 0;
     if (rename(f->path, aside) < 0)
         return error_errno(err, CODE_IO, "cannot keep the metrics of an earlier run as %s", aside);
-    tell(f, ' ', "the metrics of an earlier run are now %s", aside);
+    writer_tell(f, ' ', "the metrics of an earlier run are now %s", aside);
     close(f->fd);
     f->fd = -1;
     return take_file(f, err);
@@ -467,9 +443,9 @@ static int open_metrics(struct metrics_file *f, struct error *err)
         f->gap_last = f->run->after;
     }
     if (f->gaps > 0)
-        tell(f, ' ', "the metrics %s lack steps %ld to %ld%s", f->path, f->gap_first, f->gap_last,
-             f->gaps > 1 ? ", and more" : "");
-    tell(f, 'o', "%ld %d", f->last_step, f->validated);
+        writer_tell(f, ' ', "the metrics %s lack steps %ld to %ld%s", f->path, f->gap_first, f->gap_last,
+                    f->gaps > 1 ? ", and more" : "");
+    writer_tell(f, 'o', "%ld %d", f->last_step, f->validated);
     return 0;
 }
 
@@ -485,7 +461,8 @@ static void look_at_name(struct metrics_file *f)
     f->looked = now;
     f->displaced = is_displaced(f);
     if (f->displaced)
-        tell(f, ' ', "the metrics %s were replaced or removed: does another job run in this directory?", f->path);
+        writer_tell(f, ' ', "the metrics %s were replaced or removed: does another job run in this directory?",
+                    f->path);
 }
 
 /* Opens the file (no line), or does what the line says, until it is done. False: never, or not before the run ended. */
@@ -497,7 +474,7 @@ static bool keep_trying(struct metrics_file *f, const char *line, size_t length)
         bool ended = f->ended, refused = err.code == CODE_CONFIG;
 
         if (refused || !f->failed)
-            tell(f, refused ? 'x' : '!', "%s", err.text);
+            writer_tell(f, refused ? 'x' : '!', "%s", err.text);
         if (refused || ended)
             return false;
         f->failed = true;
@@ -505,44 +482,6 @@ static bool keep_trying(struct metrics_file *f, const char *line, size_t length)
     }
     f->failed = false;
     return true;
-}
-
-/* ---- TensorBoard ------------------------------------------------------------------------------------------------- */
-
-/* Steps are written again from the last validation on: only a validation at an earlier step makes TensorBoard's fast
- * loader, which does not look at marks of a start, forget one that was cut off. */
-static void open_board(struct metrics_file *f)
-{
-    const char *dir = f->run->tensorboard;
-
-    f->board = (struct tensorboard){.last = f->run->after < 0 ? 0 : f->run->after, .offset = f->length, .fd = -1};
-    if (f->valid_step > 0) {
-        f->board.last = f->valid_step - 1;
-        f->board.validated = true;
-        f->board.offset = f->valid_at;
-    }
-    if (dir && f->is_file)
-        snprintf(f->board.dir, sizeof f->board.dir, "%s%s", dir, f->suffix);
-    else if (dir)
-        tell(f, ' ', "there are no event files for TensorBoard: the metrics %s are no regular file", f->path);
-}
-
-/* The lines stay in the metrics, so that the next call that does not fail writes all of them. */
-static void follow_metrics(struct metrics_file *f, bool at_once)
-{
-    struct error err;
-
-    if (!f->board.dir[0] || (f->board_failed > 0 && !at_once && clock_monotonic() - f->board_failed < RETRY_SECONDS))
-        return;
-    if (tensorboard_follow(&f->board, f->path, &err) == 0) {
-        if (f->board_failed > 0)
-            tell(f, ' ', "TensorBoard's events are written again");
-        f->board_failed = 0;
-        return;
-    }
-    if (f->board_failed == 0)
-        tell(f, ' ', "TensorBoard's events cannot be written, which is tried again; training goes on: %s", err.text);
-    f->board_failed = clock_monotonic();
 }
 
 void kill_file_serve(const char *path, int socket)
@@ -568,15 +507,14 @@ void metrics_serve(const struct metrics_run *run, int socket)
     program_ignore_signals();
     done = keep_trying(&f, NULL, 0);
     if (done)
-        open_board(&f);
-    follow_metrics(&f, false);
+        beside_open(&f);
     while (done && (length = metrics_receive(socket, line, sizeof line)) > 0) {
         look_at_name(&f);
         done = keep_trying(&f, line, (size_t)length);
         if (done)
-            tell(&f, '+', "%s", "");
-        follow_metrics(&f, false);
+            writer_tell(&f, '+', "%s", "");
+        beside_follow(&f);
     }
-    follow_metrics(&f, true);
+    beside_close(&f);
     free(f.last);
 }

@@ -269,9 +269,14 @@ static int run_summary(int argc, char **argv, struct error *err)
 
 /* ---- what muster-train starts ---- */
 
+/* --write=AFTER PATH ID --tensorboard=DIR --prometheus=DIR, as struct metrics_run has them */
 static int run_writer(char **argv)
 {
-    struct metrics_run run = {.path = argv[2], .id = argv[3], .tensorboard = argv[4]};
+    const char *board = strchr(argv[4], '=') + 1, *prometheus = strchr(argv[5], '=') + 1;
+    struct metrics_run run = {.path = argv[2],
+                              .id = argv[3],
+                              .tensorboard = *board ? board : NULL,
+                              .prometheus = *prometheus ? prometheus : NULL};
 
     if (!text_to_long(argv[1] + strlen("--write="), -1, LONG_MAX, &run.after))
         return option_fail("%s: is for muster-train alone", argv[1]);
@@ -293,7 +298,8 @@ int main(int argc, char **argv)
     struct error err = {.code = CODE_OK};
     int code;
 
-    if ((argc == 4 || argc == 5) && strncmp(argv[1], "--write=", strlen("--write=")) == 0)
+    if (argc == 6 && strncmp(argv[1], "--write=", strlen("--write=")) == 0 && strchr(argv[4], '=') &&
+        strchr(argv[5], '='))
         return run_writer(argv);
     if (argc == 3 && strcmp(argv[1], "--watch") == 0) {
         kill_file_serve(argv[2], STDIN_FILENO);
