@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/watch/recorder.h"
+
 int nodes_find(struct nodes *n, const char *hosts, size_t stride, int world, struct error *err)
 {
     int *room = error_calloc((size_t)world, 4 * sizeof *room, err);
@@ -155,6 +157,7 @@ end:
 int nodes_exchange(const struct nodes *nodes, struct ckpt_stage *stage, const struct ckpt_save *save,
                    struct comm *world, struct error *err)
 {
+    recorder_phase("copying to the partner");
     comm_purpose(world, "shards", "partners");
     for (int round = 0; round < nodes_rounds(nodes); round++) {
         int to, from;

@@ -9,6 +9,7 @@
 #include "trainer/nodes.h"
 #include "trainer/report/metrics.h"
 #include "trainer/saver.h"
+#include "trainer/watch/recorder.h"
 #include "trainer/watch/watchdog.h"
 
 /* From the weakest to the strongest. */
@@ -51,6 +52,11 @@ struct run {
     /* since the last check for stragglers */
     long watched_steps;
     double own_seconds; /* of this rank's steps, without waiting for others */
+    /* for muster-report where */
+    double shares[RECORDER_SHARES]; /* of this rank (recorder_shares), at the last check */
+    struct metrics_where where;     /* on rank 0, since the last event */
+    double where_since;             /* clock_monotonic */
+    float *computed;                /* [world] on rank 0: seconds of computing since then */
     /* of the data sets */
     uint64_t *drawn;    /* [sets] samples of each so far; on rank 0 */
     double *set_losses; /* [sets of data.train], then [sets of data.valid]: as last measured */
@@ -113,9 +119,13 @@ int run_watch_start(struct run *run, struct error *err);
 
 /*
  * Once a step; own_seconds: this rank's time without waiting for others. With each log line, logs the stragglers
- * (report.straggler_factor) among the ranks of each pipeline stage, which have the same work. Collective.
+ * (report.straggler_factor) among the ranks of each pipeline stage, which have the same work; and once a minute, and when
+ * all steps are done, gives the metrics an event that tells where the ranks' time has gone. Collective.
  */
 int run_stragglers(struct run *run, double own_seconds, struct error *err);
+
+/* When the first step can begin: run_stragglers measures from here on. */
+int run_where_start(struct run *run, struct error *err);
 
 /* This rank will end, and communicates no more except in comm_world_fail: its end is not reported as a lost rank. After
  * a hang it waits a few seconds for the other ranks of this host (watchdog_leave_together). */
@@ -155,6 +165,7 @@ void run_tokenizer_loaded(const struct run *run, const char *key, const char *pa
 int run_metrics_start(struct run *run, struct error *err);
 
 void run_metrics_step(struct run *run, const struct metrics_step *m);
+void run_metrics_where(struct run *run, const struct metrics_where *where);
 
 /* Whether the file has the validation of the step that the run resumed from; and adds it, before the first step. */
 bool run_metrics_has_validation(const struct run *run);

@@ -338,6 +338,14 @@ void run_metrics_step(struct run *run, const struct metrics_step *m)
     l->gap_last = m->step;
 }
 
+void run_metrics_where(struct run *run, const struct metrics_where *where)
+{
+    char line[METRICS_LINE_SIZE + 1] = "e";
+
+    if (run->metrics)
+        add_line(run->metrics, line, 1 + metrics_format_where(line + 1, where));
+}
+
 bool run_metrics_has_validation(const struct run *run)
 {
     const struct metrics_link *l = run->metrics;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/watch/straggler.h"
@@ -132,6 +133,7 @@ void run_watch_stop(struct run *run)
     run->watchdog = NULL;
     nodes_free(&run->nodes);
     free(run->slow);
+    free(run->computed);
 }
 
 /* ---- stragglers ---- */
@@ -154,28 +156,110 @@ static void log_stragglers(const struct run *run, const struct straggler *found,
         run->slow[found[i].rank] = true;
 }
 
+/* ---- where the time goes ---- */
+
+enum { WHERE_SECONDS = 60 }; /* between two events */
+
+static void begin_where(struct run *run)
+{
+    const struct mesh *mesh = &run->engine->config.mesh;
+
+    run->where = (struct metrics_where){
+        .dp = mesh->dp, .tp = mesh->tp, .pp = mesh->pp, .names = recorder_share_names, .shares = RECORDER_SHARES};
+    run->where_since = clock_monotonic();
+    memset(run->computed, 0, (size_t)comm_size(run->world) * sizeof *run->computed);
+}
+
+static void find_slowest(struct metrics_where *w, const struct run *run, const struct rank_time *times)
+{
+    int world = comm_size(run->world);
+
+    w->slowest = run->locations[0].host;
+    w->slower = 1;
+    for (int rank = 0; rank < world; rank++) {
+        double sum = 0, count = 0;
+
+        for (int other = 0; other < world; other++)
+            if (times[other].group == times[rank].group) {
+                sum += run->computed[other];
+                count++;
+            }
+        if (run->computed[rank] * count > w->slower * sum) {
+            w->slower = run->computed[rank] * count / sum;
+            w->slowest = run->locations[rank].host;
+        }
+    }
+}
+
+/* On rank 0: adds what the ranks report, and makes an event of it when it is due. */
+static void add_shares(struct run *run, const struct rank_time *times)
+{
+    struct metrics_where *w = &run->where;
+    bool last = run->engine->step == (uint64_t)run->job->batch.steps;
+    int world = comm_size(run->world);
+
+    for (int rank = 0; rank < world; rank++) {
+        run->computed[rank] += times[rank].spent[SHARE_COMPUTING];
+        for (int i = 0; i < RECORDER_SHARES; i++)
+            w->mean[i] += times[rank].spent[i] / world;
+    }
+    for (int i = 0; i < RECORDER_SHARES; i++)
+        w->rank0[i] += times[0].spent[i];
+    if (!last && clock_monotonic() - run->where_since < WHERE_SECONDS)
+        return;
+    find_slowest(w, run, times);
+    run_metrics_where(run, w);
+    begin_where(run);
+}
+
+int run_where_start(struct run *run, struct error *err)
+{
+    recorder_shares(run->shares);
+    if (!run->leader)
+        return 0;
+    run->computed = error_calloc((size_t)comm_size(run->world), sizeof *run->computed, err);
+    if (!run->computed)
+        return -1;
+    begin_where(run);
+    return 0;
+}
+
+/* Sets what this rank spent since the last check. */
+static void take_shares(struct run *run, float spent[RECORDER_SHARES])
+{
+    double now[RECORDER_SHARES];
+
+    recorder_shares(now);
+    for (int i = 0; i < RECORDER_SHARES; i++)
+        spent[i] = (float)(now[i] - run->shares[i]);
+    memcpy(run->shares, now, sizeof now);
+}
+
 int run_stragglers(struct run *run, double own_seconds, struct error *err)
 {
     struct rank_time own = {.group = (float)run->engine->config.coords.pp};
-    int world = comm_size(run->world);
     struct straggler *found;
     struct rank_time *times;
 
     run->watched_steps++;
+    run->where.steps++;
     run->own_seconds += own_seconds;
-    if (run->engine->step % (uint64_t)run->job->report.log_every != 0)
+    if (run->engine->step % (uint64_t)run->job->report.log_every != 0 &&
+        run->engine->step != (uint64_t)run->job->batch.steps)
         return 0;
     own.seconds = (float)(run->own_seconds / (double)run->watched_steps);
     run->watched_steps = 0;
     run->own_seconds = 0;
-    if (world == 1 || run->job->report.straggler_factor == 0)
-        return 0;
+    take_shares(run, own.spent);
     times = run_gather(run, &own, sizeof own / sizeof(float), "step times", err);
     if (!times)
         return -1;
-    found = run->leader ? calloc((size_t)world, sizeof *found) : NULL;
-    if (found)
-        log_stragglers(run, found, stragglers_find(found, times, world, run->job->report.straggler_factor));
+    found = run->leader ? calloc((size_t)comm_size(run->world), sizeof *found) : NULL;
+    if (found) {
+        log_stragglers(run, found,
+                       stragglers_find(found, times, comm_size(run->world), run->job->report.straggler_factor));
+        add_shares(run, times);
+    }
     free(found);
     free(times);
     return 0;

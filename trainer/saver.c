@@ -15,10 +15,14 @@ enum { JOIN_SECONDS = 10 }; /* for muster-ckptd to end */
 static int prepare_save(struct saver *s, struct error *err)
 {
     struct run *run = s->run;
-    int result = run_claim_check(run, err);
+    int result;
 
+    recorder_phase("checking the claim");
+    result = run_claim_check(run, err);
+    recorder_phase("flushing the metrics");
     if (result == 0)
         run_metrics_sync(run);
+    recorder_phase("saving a checkpoint");
     return comm_agree(s->world, result, err);
 }
 
@@ -34,7 +38,6 @@ static int begin_save(struct saver *s, struct error *err)
     bool proceed;
 
     s->has_snapshot = false;
-    recorder_phase("saving a checkpoint");
     if (prepare_save(s, err) < 0)
         return -1;
     if (!s->stage)

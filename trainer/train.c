@@ -149,6 +149,7 @@ static int run_validation(struct run *run, struct metrics_step *m, struct error 
 
     if (!run->validation_due)
         return 0;
+    recorder_base("validating");
     for (int batch = 0; batch < job->report.eval_batches; batch++) {
         if (engine_evaluate(run->engine, (uint64_t)batch * (uint64_t)size, size, &sums, err) < 0 ||
             check_stop(run, err) < 0)
@@ -207,9 +208,11 @@ static int one_step(struct run *run, struct error *err)
     double started = clock_monotonic(), waited = recorder_waited_seconds();
     size_t allocations = device_allocations(run->engine->dev);
 
+    recorder_base(NULL);
     recorder_step((int64_t)run->engine->step + 1);
     if (engine_step(run->engine, &result, err) < 0)
         return -1;
+    recorder_base("reporting");
     if (run->global_batch > 0) /* in the first step operations allocate their workspace */
         run->allocations += device_allocations(run->engine->dev) - allocations;
     run->global_batch = result.global_batch;
@@ -226,6 +229,7 @@ static int one_step(struct run *run, struct error *err)
         run_stragglers(run, m.step_seconds - (recorder_waited_seconds() - waited), err) < 0 ||
         run_validation(run, &m, err) < 0)
         return -1;
+    recorder_base("reporting");
     run_metrics_step(run, &m);
     return check_skipped(run, &result, err) < 0 ? -1 : saver_step(run->saver, err);
 }
@@ -266,6 +270,8 @@ static int stop_run(struct run *run, struct error *err)
 static int run_steps(struct run *run, struct error *err)
 {
     run->started = run->validation_due ? INFINITY : clock_monotonic();
+    if (run_where_start(run, err) < 0)
+        return -1;
     while (run->validation_due || run->engine->step < (uint64_t)run->job->batch.steps) {
         if (run->stop == STOP_NONE && check_stop(run, err) < 0) /* a validation may have found a reason */
             return -1;

@@ -96,6 +96,56 @@ static void says_what_is_done(void **state)
 }
 
 /* The same name and members are the same communicator on every rank, and only they. */
+/* Waits for 20 ms in an operation of that communicator. */
+static void wait_on(int comm)
+{
+    struct record_op op;
+
+    recorder_enter(&op, comm, RECORD_SUM, -1, NULL, NULL);
+    recorder_wait_begin(&op);
+    usleep(20000);
+    recorder_leave(&op);
+}
+
+/* All of the time, once: waits are an axis's while this rank computes, and else part of its work. */
+static void tells_where_the_time_goes(void **state)
+{
+    struct record_file *file = recorder_start(&descriptor, &err);
+    int64_t began = recorder_now();
+    int dp = 0, pp = 0, world = 0;
+    double s[RECORDER_SHARES], sum = 0;
+
+    assert_non_null(file);
+    recorder_add_comm(&dp, "dp", everyone, 4);
+    recorder_add_comm(&pp, "pp up", everyone, 2);
+    recorder_add_comm(&world, "world", everyone, 4);
+    recorder_phase(NULL);
+    usleep(10000);
+    wait_on(dp);
+    wait_on(pp);
+    wait_on(pp);
+    wait_on(world);
+    recorder_phase("reading data");
+    usleep(30000);
+    recorder_base("validating");
+    wait_on(dp);
+    recorder_phase("saving a checkpoint");
+    wait_on(world);
+    recorder_phase(NULL);
+    usleep(10000);
+    recorder_base(NULL);
+    recorder_shares(s);
+    for (int i = 0; i < RECORDER_SHARES; i++)
+        sum += s[i];
+    assert_true(sum >= 1e-9 * (double)(recorder_now() - began) - 0.01 &&
+                sum < 1e-9 * (double)(recorder_now() - began) + 0.01);
+    assert_true(s[SHARE_COMPUTING] >= 0.01 && s[SHARE_DATA] >= 0.03 && s[SHARE_SAVING] >= 0.02);
+    assert_true(s[SHARE_DP] >= 0.02 && s[SHARE_WORLD] >= 0.02 && s[SHARE_VALIDATING] >= 0.03);
+    assert_true(s[SHARE_PP] >= 0.04 && s[SHARE_TP] == 0);
+    recorder_stop();
+    close(descriptor);
+}
+
 static void communicators_are_told_apart(void **state)
 {
     struct record_file *file = recorder_start(&descriptor, &err);
@@ -322,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(does_nothing_unless_started),
         cmocka_unit_test(says_what_is_done),
+        cmocka_unit_test(tells_where_the_time_goes),
         cmocka_unit_test(communicators_are_told_apart),
         cmocka_unit_test(is_full_without_harm),
         cmocka_unit_test(outlives_its_process),

@@ -14,7 +14,7 @@ static int find_slow(const double *seconds, const int *groups, int ranks, double
     struct rank_time times[RANKS];
 
     for (int rank = 0; rank < ranks; rank++)
-        times[rank] = (struct rank_time){(float)seconds[rank], groups ? (float)groups[rank] : 0};
+        times[rank] = (struct rank_time){.seconds = (float)seconds[rank], .group = groups ? (float)groups[rank] : 0};
     return stragglers_find(found, times, ranks, factor);
 }
 

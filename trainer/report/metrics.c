@@ -229,6 +229,24 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
     return result;
 }
 
+size_t metrics_format_where(char *buf, const struct metrics_where *w)
+{
+    json_t *mean = json_object(), *rank0 = json_object(), *object;
+    size_t used;
+
+    for (int i = 0; i < w->shares; i++) {
+        json_object_set_new(mean, w->names[i], json_real(w->mean[i]));
+        json_object_set_new(rank0, w->names[i], json_real(w->rank0[i]));
+    }
+    object = json_pack("{s:s, s:I, s:i, s:i, s:i, s:s, s:f, s:o, s:o}", "event", "where", "steps", (json_int_t)w->steps,
+                       "dp", w->dp, "tp", w->tp, "pp", w->pp, "slowest", w->slowest, "slower", w->slower, "mean", mean,
+                       "rank0", rank0);
+    used = json_dumpb(object, buf, METRICS_LINE_SIZE - 1, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    json_decref(object);
+    buf[used] = '\n';
+    return used + 1;
+}
+
 /* ---- reading a file ---- */
 
 int metrics_each_step(const char *path, metrics_take_step *take, void *arg, struct metrics_damage *damage,
@@ -281,7 +299,7 @@ static int list_step(void *arg, const struct metrics_step *step, const char *lin
     return 0;
 }
 
-/* Adds a start; a first_step is of the one before it. Returns 1 for a line that is neither. */
+/* Adds a start; a first_step is of the one before it. Other events are left out. Returns 1 for what is no event. */
 static int list_event(struct metrics_reading *r, const char *line, struct error *err)
 {
     struct metrics *m = r->metrics;
@@ -290,9 +308,9 @@ static int list_event(struct metrics_reading *r, const char *line, struct error 
     const char *job = "", *nodes = "", *cause = "";
     json_int_t step = 0, repeated = 0;
     double first_step = 0;
-    int result = json_unpack(object, "{s:F}", "first_step", &first_step) == 0 ? 0 : 1;
+    int result = json_is_string(json_object_get(object, "event")) ? 0 : 1;
 
-    if (before->first_step == 0)
+    if (json_unpack(object, "{s:F}", "first_step", &first_step) == 0 && before->first_step == 0)
         before->first_step = first_step;
     if (json_unpack(object, "{s:I, s:I, s:F, s:s, s:F, s:F, s:F, s?F, s?F, s?F, s?s, s?s}", "step", &step, "repeated",
                     &repeated, "last", &s.last, "job", &job, "job_began", &s.job_began, "drain_seconds",

@@ -92,6 +92,21 @@ struct metrics_start {
  * With `ready` 0, the line of the first step. Returns its length. */
 size_t metrics_format_start(char *buf, const struct metrics_start *s);
 
+/* Where the time of some steps has gone; a line of PATH.events, at most one a minute. */
+#define METRICS_SHARES_MOST 16
+
+struct metrics_where {
+    long steps;
+    int dp, tp, pp;
+    const char *const *names; /* [shares] */
+    int shares;
+    double mean[METRICS_SHARES_MOST], rank0[METRICS_SHARES_MOST]; /* seconds; the mean of all ranks, and rank 0's */
+    const char *slowest; /* the node of the rank that computed for the longest, against the mean of its stage */
+    double slower;       /* 1.08: 8% longer */
+};
+
+size_t metrics_format_where(char *buf, const struct metrics_where *w);
+
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /*

@@ -20,6 +20,7 @@ static const char HELP[] = "usage: muster-report follow METRICS [--steps N] [--p
                            "       muster-report html METRICS... [-o FILE.html]\n"
                            "       muster-report compare METRICS METRICS [--tolerance T] [--common]\n"
                            "       muster-report summary METRICS... [--json]\n"
+                           "       muster-report where METRICS [--plan PLAN.json]\n"
                            "       muster-report --help | --version\n"
                            "\n"
                            "METRICS is the metrics.jsonl that muster-train writes. See muster-report(1).\n";
@@ -267,6 +268,16 @@ static int run_summary(int argc, char **argv, struct error *err)
     return result;
 }
 
+/* ---- where ---- */
+
+static int run_where(int argc, char **argv, struct error *err)
+{
+    const char *plan = NULL;
+    int code = read_options((const struct option_row[]){{"plan", OPTION_TEXT, .to = &plan}, {0}}, argc, argv, 1);
+
+    return code >= 0 ? code : where_print(stdout, argv[optind], plan, err);
+}
+
 /* ---- what muster-train starts ---- */
 
 /* --write=AFTER PATH ID --tensorboard=DIR --prometheus=DIR, as struct metrics_run has them */
@@ -290,7 +301,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv, struct error *err); /* an exit code, or -1 */
 } COMMANDS[] = {
-    {"follow", run_follow}, {"plot", run_plot}, {"html", run_html}, {"compare", run_compare}, {"summary", run_summary},
+    {"follow", run_follow},   {"plot", run_plot},       {"html", run_html},
+    {"compare", run_compare}, {"summary", run_summary}, {"where", run_where},
 };
 
 int main(int argc, char **argv)
@@ -314,6 +326,7 @@ int main(int argc, char **argv)
     code = options_read(&(const struct option_row){0}, argc, argv, HELP);
     if (code >= 0)
         return error_output(code);
-    return argc < 2 ? option_fail("missing command: follow, plot, html, compare or summary")
-                    : option_fail("unknown command %s; the commands are follow, plot, html, compare, summary", argv[1]);
+    return argc < 2 ? option_fail("missing command: follow, plot, html, compare, summary or where")
+                    : option_fail("unknown command %s; the commands are follow, plot, html, compare, summary, where",
+                                  argv[1]);
 }

@@ -18,7 +18,7 @@ void prometheus_path(char *path, size_t size, const char *dir, const char *job)
 
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
 
-static void __attribute__((format(printf, 3, 4))) add(char *buf, size_t size, const char *format, ...)
+static void __attribute__((format(printf, 3, 4))) add_text(char *buf, size_t size, const char *format, ...)
 {
     size_t used = strlen(buf);
     va_list args;
@@ -30,7 +30,7 @@ static void __attribute__((format(printf, 3, 4))) add(char *buf, size_t size, co
 
 static void add_head(char *buf, size_t size, const char *name, const char *type, const char *help)
 {
-    add(buf, size, "# HELP muster_%s %s\t# TYPE muster_%s %s\t", name, help, name, type);
+    add_text(buf, size, "# HELP muster_%s %s\t# TYPE muster_%s %s\t", name, help, name, type);
 }
 
 void prometheus_format(char *buf, size_t size, const struct prometheus *values, const char *job)
@@ -57,8 +57,8 @@ void prometheus_format(char *buf, size_t size, const struct prometheus *values, 
         if (isnan(rows[i].value))
             continue;
         add_head(buf, size, rows[i].name, rows[i].type, rows[i].help);
-        add(buf, size, "muster_%s{slurm_job=\"%s\",uid=\"%u\"} %.15g\t", rows[i].name, job, (unsigned)getuid(),
-            rows[i].value);
+        add_text(buf, size, "muster_%s{slurm_job=\"%s\",uid=\"%u\"} %.15g\t", rows[i].name, job, (unsigned)getuid(),
+                 rows[i].value);
     }
 }
 
@@ -81,15 +81,16 @@ static size_t kind_of(const char *cause)
 static void add_starts(char *buf, size_t size, const char *job, const struct metrics *starts)
 {
     add_head(buf, size, "starts_total", "counter", "Starts of the run: its first, requeues, and restarts in place.");
-    add(buf, size, "muster_starts_total{slurm_job=\"%s\",uid=\"%u\"} %zu\t", job, (unsigned)getuid(), starts->nstarts);
+    add_text(buf, size, "muster_starts_total{slurm_job=\"%s\",uid=\"%u\"} %zu\t", job, (unsigned)getuid(),
+             starts->nstarts);
     add_head(buf, size, "restarts_total", "counter", "Restarts inside an allocation, by cause.");
     for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++) {
         size_t count = 0;
 
         for (size_t i = 0; i < starts->nstarts; i++)
             count += starts->starts[i].fault > 0 && kind_of(starts->starts[i].cause) == k;
-        add(buf, size, "muster_restarts_total{slurm_job=\"%s\",uid=\"%u\",cause=\"%s\"} %zu\t", job, (unsigned)getuid(),
-            KINDS[k].kind, count);
+        add_text(buf, size, "muster_restarts_total{slurm_job=\"%s\",uid=\"%u\",cause=\"%s\"} %zu\t", job,
+                 (unsigned)getuid(), KINDS[k].kind, count);
     }
 }
 

@@ -127,6 +127,14 @@ double start_measure(const struct metrics_start *start, double phases[START_PHAS
  * file's steps since then, *counted, divided by this: steps that were done again count once. */
 double starts_allocated(const struct metrics *metrics, double *counted);
 
+/* ---- where.c ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * Where the time of a run went (struct metrics_where), a table for each mesh, with the predictions of a file that
+ * muster-plan --json wrote, or NULL. CODE_IO without PATH.events, CODE_DATA if it does not tell.
+ */
+int where_print(FILE *out, const char *path, const char *plan_path, struct error *err);
+
 /* ---- two runs, step by step ---- */
 
 struct compare_run {

@@ -7,7 +7,28 @@
 static struct {
     struct record_file *file; /* NULL: nothing is recorded */
     struct flight_record now; /* the file's content; only this thread changes it */
+    const char *base;         /* recorder_base; NULL: computing */
+    double spent[RECORDER_SHARES];
+    enum recorder_share share; /* of the time since then */
+    int64_t since;
+    enum recorder_share axis[RECORD_COMMS];
 } recorder;
+
+const char *const recorder_share_names[RECORDER_SHARES] = {
+    [SHARE_COMPUTING] = "computing",
+    [SHARE_DATA] = "reading data",
+    [SHARE_VALIDATING] = "validating",
+    [SHARE_REPORTING] = "reporting",
+    [SHARE_CLAIM] = "checking the claim",
+    [SHARE_SYNC] = "flushing the metrics",
+    [SHARE_SAVING] = "saving a checkpoint",
+    [SHARE_PARTNER] = "copying to the partner",
+    [SHARE_OTHER] = "other",
+    [SHARE_DP] = "waiting, dp",
+    [SHARE_TP] = "waiting, tp",
+    [SHARE_PP] = "waiting, pp",
+    [SHARE_WORLD] = "waiting, all ranks",
+};
 
 static void put_at(const void *field, size_t bytes)
 {
@@ -42,7 +63,10 @@ struct record_file *recorder_start(int *fd, struct error *err)
     if (!recorder.file)
         return NULL;
     memset(&recorder.now, 0, sizeof recorder.now);
-    recorder.now.last_change = recorder_now();
+    memset(recorder.spent, 0, sizeof recorder.spent);
+    recorder.base = NULL;
+    recorder.share = SHARE_OTHER;
+    recorder.now.last_change = recorder.since = recorder_now();
     recorder_phase("starting");
     return recorder.file;
 }
@@ -55,11 +79,39 @@ void recorder_stop(void)
 
 /* ---- for the engine ---- */
 
+/* The time from `now` on is `share`'s. */
+static void begin_share(enum recorder_share share, int64_t now)
+{
+    recorder.spent[recorder.share] += 1e-9 * (double)(now - recorder.since);
+    recorder.share = share;
+    recorder.since = now;
+}
+
 void recorder_phase(const char *what)
 {
+    enum recorder_share share = SHARE_COMPUTING;
+
+    if (!what)
+        what = recorder.base ? recorder.base : recorder_share_names[SHARE_COMPUTING];
+    while (share < SHARE_OTHER && strcmp(what, recorder_share_names[share]) != 0)
+        share++;
     recorder.now.last_change = recorder_now();
-    snprintf(recorder.now.phase, sizeof recorder.now.phase, "%s", what ? what : "computing");
+    begin_share(share, recorder.now.last_change);
+    snprintf(recorder.now.phase, sizeof recorder.now.phase, "%s", what);
     write_parts(NULL, 0, NULL, 0);
+}
+
+void recorder_base(const char *what)
+{
+    recorder.base = what;
+    recorder_phase(NULL);
+}
+
+void recorder_shares(double seconds[RECORDER_SHARES])
+{
+    if (recorder.file)
+        begin_share(recorder.share, recorder_now());
+    memcpy(seconds, recorder.spent, sizeof recorder.spent);
 }
 
 void recorder_step(int64_t step)
@@ -126,6 +178,14 @@ static struct record_comm *find_comm(int comm)
     return recorder.file && comm > 0 ? &recorder.now.comms[comm - 1] : NULL;
 }
 
+/* The names are those of split_world (trainer/engine.c). */
+static enum recorder_share find_axis(const char *name)
+{
+    if (strcmp(name, "tied embedding") == 0 || strncmp(name, "pp ", 3) == 0)
+        return SHARE_PP;
+    return strcmp(name, "dp") == 0 ? SHARE_DP : strcmp(name, "tp") == 0 ? SHARE_TP : SHARE_WORLD;
+}
+
 void recorder_add_comm(int *comm, const char *name, const int *members, int size)
 {
     struct record_comm *c;
@@ -142,6 +202,7 @@ void recorder_add_comm(int *comm, const char *name, const int *members, int size
     snprintf(c->name, sizeof c->name, "%s", name);
     c->size = size;
     c->id = hash_comm(c->name, members, size);
+    recorder.axis[slot] = find_axis(name);
     write_parts(c, sizeof *c, NULL, 0);
 }
 
@@ -224,6 +285,8 @@ void recorder_wait_begin(const struct record_op *op)
     if (!recorder.file || op->number == 0)
         return;
     recorder.now.last_change = recorder.now.waiting_since = recorder_now();
+    if (recorder.share == SHARE_COMPUTING)
+        begin_share(recorder.axis[op->comm], recorder.now.last_change);
     recorder.now.waiting = *op;
     write_parts(NULL, 0, NULL, 0);
 }
@@ -239,6 +302,8 @@ void recorder_leave(const struct record_op *op)
     now = recorder_now();
     if (recorder.now.waiting_since)
         recorder.now.waited_seconds += 1e-9 * (double)(now - recorder.now.waiting_since);
+    if (recorder.share > SHARE_OTHER)
+        begin_share(SHARE_COMPUTING, now);
     recorder.now.last_change = now;
     recorder.now.waiting_since = 0;
     if (place->number == op->number)

@@ -24,8 +24,10 @@ int64_t recorder_now(void);
 
 /* ---- for the engine ---------------------------------------------------------------------------------------------- */
 
-/* Names this rank's work between operations from now on, such as "saving a checkpoint"; NULL is "computing". */
+/* Names this rank's work between operations from now on, such as "saving a checkpoint"; NULL is "computing", or what
+ * recorder_base has set in its place, such as "validating". recorder_base(NULL) is "computing" again. */
 void recorder_phase(const char *what);
+void recorder_base(const char *what);
 
 /* The current step, from 1, and its micro-batch, from 1; 0 between micro-batches. recorder_step sets it to 0. */
 void recorder_step(int64_t step);
@@ -33,6 +35,31 @@ void recorder_micro_batch(int64_t micro_batch);
 
 /* Seconds spent waiting in operations since the start. The rest of a step's time is this rank's own work. */
 double recorder_waited_seconds(void);
+
+/*
+ * Where this rank's time has gone since the start, in seconds, all of it: work by its phase, and waiting in operations
+ * while computing by the axis. On a GPU an operation begins when what was enqueued before it is done: waiting for one
+ * contains that, too.
+ */
+enum recorder_share {
+    SHARE_COMPUTING,
+    SHARE_DATA,
+    SHARE_VALIDATING,
+    SHARE_REPORTING,
+    SHARE_CLAIM,   /* of a save: the check of the claim */
+    SHARE_SYNC,    /* the flush of the metrics */
+    SHARE_SAVING,  /* the copy into the stage, or to checkpoint.dir */
+    SHARE_PARTNER, /* the copy to the partner */
+    SHARE_OTHER,
+    SHARE_DP,
+    SHARE_TP,
+    SHARE_PP,
+    SHARE_WORLD,
+    RECORDER_SHARES
+};
+
+extern const char *const recorder_share_names[RECORDER_SHARES]; /* those of work are the phases */
+void recorder_shares(double seconds[RECORDER_SHARES]);
 
 /* Announces that this process is about to end, so that its end is not reported as a lost rank. */
 void recorder_ending(void);

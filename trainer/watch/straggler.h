@@ -9,10 +9,13 @@
 
 #include <stddef.h>
 
+#include "trainer/watch/recorder.h"
+
 /* What a rank reports of itself, in floats, so that all ranks can exchange it as such. */
 struct rank_time {
-    float seconds; /* own time of a step */
-    float group;   /* ranks of one group, such as the pipeline stage, have the same work */
+    float seconds;                /* own time of a step */
+    float group;                  /* ranks of one group, such as the pipeline stage, have the same work */
+    float spent[RECORDER_SHARES]; /* seconds since the last report (recorder_shares) */
 };
 
 struct straggler {
