@@ -90,8 +90,6 @@ static int look_at_paths(struct run *run, struct error *err)
         return error_errno(err, CODE_IO, "checkpoint.dir: cannot write to %s", above);
     if (look_above("report.metrics", run->job->report.metrics, err) < 0)
         return -1;
-    if (run->job->report.prometheus[0] && access(run->job->report.prometheus, W_OK | X_OK) < 0)
-        return error_errno(err, CODE_IO, "report.prometheus: cannot write to %s", run->job->report.prometheus);
     return look_above("report.tensorboard", run->job->report.tensorboard, err);
 }
 
@@ -146,11 +144,11 @@ int check_job_files(const struct job *job, struct error *err)
         {"report.kill_file", look_at_kill_file},
         {"data.train and data.valid", look_at_data},
         {"checkpoint.dir, load and init", look_at_checkpoint},
-        {"checkpoint.dir, report.metrics, tensorboard and prometheus", look_at_paths},
+        {"checkpoint.dir, report.metrics and tensorboard", look_at_paths},
     };
     struct job here = *job;
-    char *paths[] = {here.checkpoint.dir,     here.checkpoint.load,   here.checkpoint.init, here.report.metrics,
-                     here.report.tensorboard, here.report.prometheus, here.report.kill_file};
+    char *paths[] = {here.checkpoint.dir, here.checkpoint.load,    here.checkpoint.init,
+                     here.report.metrics, here.report.tensorboard, here.report.kill_file};
 
     if (job_expand_paths(&here, err) < 0)
         fprintf(stderr, "muster-train: warning: not looked at, outside of that job: %s\n", err->text);

@@ -56,7 +56,7 @@ struct run {
     double shares[RECORDER_SHARES]; /* of this rank (recorder_shares), at the last check */
     struct metrics_where where;     /* on rank 0, since the last event */
     double where_since;             /* clock_monotonic */
-    float *computed;                /* [world] on rank 0: seconds of computing since then */
+    float *computed;                /* [world] seconds of computing since then; used on rank 0 */
     /* of the data sets */
     uint64_t *drawn;    /* [sets] samples of each so far; on rank 0 */
     double *set_losses; /* [sets of data.train], then [sets of data.valid]: as last measured */
@@ -125,7 +125,7 @@ int run_watch_start(struct run *run, struct error *err);
 int run_stragglers(struct run *run, double own_seconds, struct error *err);
 
 /* When the first step can begin: run_stragglers measures from here on. */
-int run_where_start(struct run *run, struct error *err);
+void run_where_start(struct run *run);
 
 /* This rank will end, and communicates no more except in comm_world_fail: its end is not reported as a lost rank. After
  * a hang it waits a few seconds for the other ranks of this host (watchdog_leave_together). */

@@ -39,7 +39,7 @@ struct metrics_link {
     char job[32];                     /* the Slurm job, or this process */
     const char *prometheus;           /* a directory; "" for none */
     double told_prometheus;           /* clock_monotonic */
-    long skipped;                     /* steps since the start */
+    long skipped, consumed_before;    /* steps since the start; samples before it */
     char reason[METRICS_ANSWER_SIZE]; /* of the last failure */
     size_t begin, sent, end;          /* of `lines`: those that are not done; those not sent yet */
     char lines[MOST_WAITING];
@@ -272,6 +272,7 @@ int run_metrics_start(struct run *run, struct error *err)
     if (!l)
         return -1;
     l->socket = -1;
+    l->consumed_before = (long)run->engine->consumed_samples;
     l->prometheus = site ? site : run->job->report.prometheus;
     snprintf(l->job, sizeof l->job, job ? "%.0d%s" : "%d", job ? 0 : (int)getpid(), job);
     l->fresh = !run->resumed || run->engine->step == 0;
@@ -286,49 +287,44 @@ int run_metrics_start(struct run *run, struct error *err)
     return 0;
 }
 
-/* Only while no line waits: they are not to be kept waiting by a directory that does not answer. */
 static void tell_prometheus(struct run *run, const struct metrics_step *m)
 {
     struct metrics_link *l = run->metrics;
     char line[METRICS_LINE_SIZE] = "p";
     struct prometheus values = {
-        .steps = (double)m->step,
-        .tokens = (double)m->consumed_samples * run->job->model.seq_length,
+        .step = (double)m->step,
+        .tokens = (double)(m->consumed_samples - l->consumed_before) * run->job->model.seq_length,
         .skipped = (double)l->skipped,
         .loss = m->loss,
         .mfu = m->mfu,
-        .waited = NAN,
-        .committed = NAN,
-        .committed_step = NAN,
-        .staged = NAN,
-        .left = NAN,
     };
 
-    if (!l->prometheus[0] || !is_done(l) || clock_monotonic() - l->told_prometheus < PROMETHEUS_SECONDS)
+    if (!l->prometheus[0] || clock_monotonic() - l->told_prometheus < PROMETHEUS_SECONDS)
         return;
     l->told_prometheus = clock_monotonic();
-    if (run->saver)
-        saver_describe(run->saver, &values);
+    saver_describe(run->saver, &values);
     prometheus_format(line + 1, sizeof line - 2, &values, l->job);
     strcat(line, "\n");
     add_line(l, line, strlen(line));
-    exchange_lines(run, 0, is_done);
 }
 
 void run_metrics_step(struct run *run, const struct metrics_step *m)
 {
     struct metrics_link *l = run->metrics;
     char line[METRICS_LINE_SIZE];
+    bool idle; /* a file that does not answer gets no texts for Prometheus in addition */
 
     if (!l)
         return;
     exchange_lines(run, 0, is_done);
+    idle = is_done(l);
     l->skipped += m->skipped;
-    tell_prometheus(run, m);
     if (!l->stepped)
         add_event(l, &(struct metrics_start){.first_step = m->time});
     l->stepped = true;
     if (l->gap_first == 0 && add_line(l, line, metrics_format(line, m))) {
+        if (idle)
+            tell_prometheus(run, m);
         exchange_lines(run, 0, is_done);
         return;
     }

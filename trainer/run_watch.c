@@ -108,7 +108,8 @@ int run_watch_start(struct run *run, struct error *err)
     _Static_assert(sizeof self % sizeof(float) == 0, "it is exchanged as floats");
     run->locations = run_gather(run, &self, sizeof self / sizeof(float), "hosts", err);
     run->slow = run->locations ? error_calloc((size_t)comm_size(run->world), sizeof *run->slow, err) : NULL;
-    if (!run->slow ||
+    run->computed = run->slow ? error_calloc((size_t)comm_size(run->world), sizeof *run->computed, err) : NULL;
+    if (!run->computed ||
         nodes_find(&run->nodes, run->locations->host, sizeof *run->locations, comm_size(run->world), err) < 0)
         return -1;
     if (watched)
@@ -159,6 +160,7 @@ static void log_stragglers(const struct run *run, const struct straggler *found,
 /* ---- where the time goes ---- */
 
 enum { WHERE_SECONDS = 60 }; /* between two events */
+_Static_assert(RECORDER_SHARES <= METRICS_SHARES_MOST, "raise METRICS_SHARES_MOST");
 
 static void begin_where(struct run *run)
 {
@@ -170,24 +172,23 @@ static void begin_where(struct run *run)
     memset(run->computed, 0, (size_t)comm_size(run->world) * sizeof *run->computed);
 }
 
+/* Ranks of one stage have the same work. */
 static void find_slowest(struct metrics_where *w, const struct run *run, const struct rank_time *times)
 {
     int world = comm_size(run->world);
 
     w->slowest = run->locations[0].host;
     w->slower = 1;
-    for (int rank = 0; rank < world; rank++) {
-        double sum = 0, count = 0;
+    for (int stage = 0; stage < w->pp; stage++) {
+        double mean = 0;
 
-        for (int other = 0; other < world; other++)
-            if (times[other].group == times[rank].group) {
-                sum += run->computed[other];
-                count++;
+        for (int rank = 0; rank < world; rank++)
+            mean += times[rank].group == (float)stage ? run->computed[rank] * w->pp / world : 0;
+        for (int rank = 0; rank < world; rank++)
+            if (times[rank].group == (float)stage && run->computed[rank] > w->slower * mean) {
+                w->slower = run->computed[rank] / mean;
+                w->slowest = run->locations[rank].host;
             }
-        if (run->computed[rank] * count > w->slower * sum) {
-            w->slower = run->computed[rank] * count / sum;
-            w->slowest = run->locations[rank].host;
-        }
     }
 }
 
@@ -212,16 +213,10 @@ static void add_shares(struct run *run, const struct rank_time *times)
     begin_where(run);
 }
 
-int run_where_start(struct run *run, struct error *err)
+void run_where_start(struct run *run)
 {
     recorder_shares(run->shares);
-    if (!run->leader)
-        return 0;
-    run->computed = error_calloc((size_t)comm_size(run->world), sizeof *run->computed, err);
-    if (!run->computed)
-        return -1;
     begin_where(run);
-    return 0;
 }
 
 /* Sets what this rank spent since the last check. */

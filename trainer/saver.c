@@ -2,6 +2,7 @@
 #include "trainer/saver_impl.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "trainer/report/prometheus.h"
@@ -247,8 +248,11 @@ static int save_if_due(struct saver *s, struct error *err)
 int saver_step(struct saver *s, struct error *err)
 {
     double started = clock_monotonic();
-    int result = save_if_due(s, err);
+    int result;
 
+    recorder_base("saving a checkpoint");
+    result = save_if_due(s, err);
+    recorder_base("reporting");
     s->waited_in_all += clock_monotonic() - started;
     return result;
 }
@@ -314,11 +318,12 @@ uint64_t saver_committed(const struct saver *s)
 
 void saver_describe(const struct saver *s, struct prometheus *values)
 {
+    bool any = s->committed != UINT64_MAX;
+
     values->waited = s->waited_in_all;
-    if (s->committed != UINT64_MAX) {
-        values->committed = clock_realtime() - (clock_monotonic() - s->committed_at);
-        values->committed_step = (double)s->committed;
-    }
+    values->committed = any ? clock_realtime() - (clock_monotonic() - s->committed_at) : NAN;
+    values->committed_step = any ? (double)s->committed : NAN;
+    values->staged = values->left = NAN;
     if (s->stage)
         ckpt_stage_memory(s->stage, &values->staged, &values->left);
 }

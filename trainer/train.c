@@ -270,8 +270,7 @@ static int stop_run(struct run *run, struct error *err)
 static int run_steps(struct run *run, struct error *err)
 {
     run->started = run->validation_due ? INFINITY : clock_monotonic();
-    if (run_where_start(run, err) < 0)
-        return -1;
+    run_where_start(run);
     while (run->validation_due || run->engine->step < (uint64_t)run->job->batch.steps) {
         if (run->stop == STOP_NONE && check_stop(run, err) < 0) /* a validation may have found a reason */
             return -1;

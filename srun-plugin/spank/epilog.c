@@ -354,15 +354,19 @@ static size_t drain_stages(struct epilog_pass *run, const struct stages *found, 
 static void remove_prometheus(const struct epilog_pass *run, uint32_t job)
 {
     const struct epilog *epilog = run->epilog;
-    char path[PATH_MAX];
+    char path[PATH_MAX], begun[PATH_MAX + 8];
     struct stat status;
 
     snprintf(path, sizeof path, "%s/muster-%u-%" PRIu32 ".prom", epilog->prometheus, (unsigned)epilog->uid, job);
-    if (job == 0 || lstat(path, &status) < 0)
+    snprintf(begun, sizeof begun, "%s.tmp", path);
+    if (job == 0)
         return;
-    errno = 0;
     setfsuid(epilog->uid);
-    if (status.st_uid != epilog->uid || !S_ISREG(status.st_mode) || unlink(path) < 0)
+    unlink(begun);
+    errno = 0;
+    if (lstat(path, &status) < 0)
+        errno = 0;
+    else if (status.st_uid != epilog->uid || !S_ISREG(status.st_mode) || unlink(path) < 0)
         log_line(run, "%s: left: %s", path, errno ? strerror(errno) : "not a regular file of the job's user");
     setfsuid(geteuid());
 }

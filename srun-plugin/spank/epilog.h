@@ -19,7 +19,7 @@ struct epilog {
     int (*trust)(const char *program, struct error *err); /* whether it may be started: 0; NULL: it may (trust.h) */
     const char *keep;       /* --reclaim's AGE for stages of earlier jobs; NULL: leave those as they are */
     const char *prometheus; /* where runs write files for Prometheus; NULL: nowhere */
-    int seconds;            /* until epilog_drain returns, whatever hangs; 0: leave everything where it is */
+    int seconds;            /* until epilog_drain returns, whatever hangs; 0: drain nothing */
 };
 
 /*
@@ -28,7 +28,7 @@ struct epilog {
  *   - the same with --reclaim on those that earlier jobs of any user have left, one of each user in turn. It leaves the
  *     stage of a job that runs. All of them get 2 s (a third of `seconds` if that is less; all of it at slurmd's
  *     start).
- * and remove the file for Prometheus that a run of that job left (trainer/report/prometheus.h). One that is not a regular
+ * First remove the file for Prometheus that a run of that job left (trainer/report/prometheus.h). What is not a regular
  * file of that user is left, and logged.
  * A muster-ckptd that its user stops is killed at once. Root looks at names and owners only, and opens nothing that a
  * user could have put there. Returns how many stages were tried. What goes wrong is logged, a line each, and one line

@@ -131,10 +131,13 @@ is_empty() {
     FILE=$BATS_FILE_TMPDIR/prom/muster-$(id -u)-$JOB.prom
     eventually 60 test -s "$FILE"
     mapfile -t pids < <(grep -lzxF "SLURM_JOB_ID=$JOB" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)
-    for pid in "${pids[@]}"; do # the writer first: it would remove its file
-        [ "$(cat "/proc/$pid/comm")" != muster-report ] || kill -KILL "$pid"
+    for signal in STOP KILL; do # at once: the writer would remove its file, and the trainer start another writer
+        for pid in "${pids[@]}"; do
+            case $(cat "/proc/$pid/comm") in muster-report | muster-train) kill -$signal "$pid" ;; esac
+        done
+        [ -s "$FILE" ]
     done
-    [ -s "$FILE" ]
-    scancel "$JOB"
+    touch "$FILE.tmp"
     eventually 60 test ! -e "$FILE"
+    [ ! -e "$FILE.tmp" ]
 }

@@ -52,5 +52,5 @@ END
     echo '{"event":"where","steps":1,"mean":{"computing":1},"rank0":3}' >metrics.jsonl.events
     muster-report where metrics.jsonl
     run -65 muster-report where metrics.jsonl --plan job.cfg
-    [[ $output == "muster-report: job.cfg:1: "*"; give the output of muster-plan --json" ]]
+    [[ $output == "muster-report: job.cfg: "*"; give the output of muster-plan --json" ]]
 }

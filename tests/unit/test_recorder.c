@@ -95,7 +95,6 @@ static void says_what_is_done(void **state)
     recorder_stop();
 }
 
-/* The same name and members are the same communicator on every rank, and only they. */
 /* Waits for 20 ms in an operation of that communicator. */
 static void wait_on(int comm)
 {
@@ -146,6 +145,7 @@ static void tells_where_the_time_goes(void **state)
     close(descriptor);
 }
 
+/* The same name and members are the same communicator on every rank, and only they. */
 static void communicators_are_told_apart(void **state)
 {
     struct record_file *file = recorder_start(&descriptor, &err);

@@ -51,11 +51,10 @@ static void follow_metrics(struct metrics_file *f)
 /* The starts are read once: this one is among them, since its event came first. */
 void beside_prometheus(struct metrics_file *f, const char *text)
 {
-    struct metrics_damage ignored;
     struct error err;
 
-    if (f->starts.nstarts == 0)
-        metrics_read_starts(f->path, &f->starts, &ignored, &err);
+    if (f->is_file && f->starts.nstarts == 0)
+        metrics_read_starts(f->path, &f->starts, &err);
     note_result(f, &f->prometheus_failed, "the file for Prometheus",
                 prometheus_write(f->prometheus, text, f->run->id, &f->starts, &err), &err);
 }
@@ -66,7 +65,8 @@ void beside_open(struct metrics_file *f)
 {
     open_board(f);
     if (f->run->prometheus)
-        prometheus_path(f->prometheus, sizeof f->prometheus, f->run->prometheus, f->run->id);
+        snprintf(f->prometheus, sizeof f->prometheus, "%s/muster-%u-%s.prom", f->run->prometheus, (unsigned)geteuid(),
+                 f->run->id);
     beside_follow(f);
 }
 
@@ -80,7 +80,6 @@ void beside_close(struct metrics_file *f)
 {
     if (f->board.dir[0])
         follow_metrics(f);
-    if (f->prometheus[0] && f->prometheus_failed == 0)
-        unlink(f->prometheus);
+    prometheus_remove(f->prometheus);
     metrics_free(&f->starts);
 }

@@ -353,13 +353,13 @@ static int read_events(struct metrics_reading *r, const char *path, struct metri
     return result < 0 ? -1 : 0;
 }
 
-int metrics_read_starts(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err)
+int metrics_read_starts(const char *path, struct metrics *metrics, struct error *err)
 {
     struct metrics_reading reading = {.metrics = metrics};
+    struct metrics_damage ignored = {0};
 
     *metrics = (struct metrics){0};
-    damage->lines = 0;
-    return read_events(&reading, path, damage, err);
+    return read_events(&reading, path, &ignored, err);
 }
 
 int metrics_read(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err)

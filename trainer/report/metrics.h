@@ -179,7 +179,7 @@ struct metrics {
  * the starts alone.
  */
 int metrics_read(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err);
-int metrics_read_starts(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err);
+int metrics_read_starts(const char *path, struct metrics *metrics, struct error *err);
 void metrics_free(struct metrics *metrics);
 
 /* What becomes of a step of a file. `line` has no newline. */

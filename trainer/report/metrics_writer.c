@@ -122,7 +122,7 @@ static int add_validation(struct metrics_file *f, const char *text, struct error
  * A newline comes first, since the line before may be torn. A start gets `repeated` and `last`, from the steps that the
  * file had. If this fails, the metrics go on.
  */
-static void add_event(const struct metrics_file *f, const char *line, size_t length)
+static void add_event(struct metrics_file *f, const char *line, size_t length)
 {
     static const char START[] = "{\"event\":\"start\"";
     char name[sizeof f->path + 8], text[METRICS_LINE_SIZE + 80] = "\n";
@@ -145,9 +145,11 @@ static void add_event(const struct metrics_file *f, const char *line, size_t len
         done = write(fd, text, length);
         close(fd);
     }
-    if (done != (ssize_t)length)
-        writer_tell(f, ' ', "warning: cannot write %s: %s; muster-report does not show this start", name,
-                    done < 0 ? strerror(errno) : "no space");
+    if (done != (ssize_t)length && !f->events_failed)
+        writer_tell(f, ' ',
+                    "warning: cannot write %s: %s; muster-report does not show this start, or where its time goes",
+                    name, done < 0 ? strerror(errno) : "no space");
+    f->events_failed = done != (ssize_t)length;
 }
 
 static int do_line(struct metrics_file *f, const char *line, size_t length, struct error *err)

@@ -23,6 +23,7 @@ struct metrics_file {
     size_t part;              /* bytes of the present line that a pipe has taken */
     bool failed, ended;       /* since something was done; the run */
     bool displaced;           /* the name belongs to another file */
+    bool events_failed;       /* the last line of PATH.events */
     double looked;            /* clock_monotonic, at the name */
     long last_step;           /* of the lines that were kept; 0: none */
     bool validated;           /* that step */

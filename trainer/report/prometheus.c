@@ -11,11 +11,6 @@
 
 #include "common/io.h"
 
-void prometheus_path(char *path, size_t size, const char *dir, const char *job)
-{
-    snprintf(path, size, "%s/muster-%u-%s.prom", dir, (unsigned)getuid(), job);
-}
-
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
 
 static void __attribute__((format(printf, 3, 4))) add_text(char *buf, size_t size, const char *format, ...)
@@ -39,17 +34,18 @@ void prometheus_format(char *buf, size_t size, const struct prometheus *values, 
         const char *name, *type, *help;
         double value;
     } rows[] = {
-        {"steps_total", "counter", "Training steps that the run has done.", values->steps},
-        {"tokens_total", "counter", "Tokens that the run has trained on.", values->tokens},
+        {"step", "gauge", "Last training step of the run.", values->step},
+        {"tokens_total", "counter", "Tokens since the last start.", values->tokens},
         {"skipped_steps_total", "counter", "Steps without an update since the last start.", values->skipped},
         {"loss", "gauge", "Mean loss of the last step, in nats a token.", values->loss},
         {"mfu_ratio", "gauge", "Model FLOPs utilization of the last step (PaLM).", values->mfu},
         {"save_wait_seconds_total", "counter", "Seconds that training has waited for saves since the last start.",
          values->waited},
-        {"checkpoint_timestamp_seconds", "gauge", "When the newest checkpoint was committed.", values->committed},
+        {"checkpoint_timestamp_seconds", "gauge", "When the newest checkpoint was committed, or the run began with it.",
+         values->committed},
         {"checkpoint_step", "gauge", "Step of the newest committed checkpoint.", values->committed_step},
-        {"stage_bytes", "gauge", "Memory that staged saves have on this node.", values->staged},
-        {"stage_free_bytes", "gauge", "Memory that is left where saves are staged.", values->left},
+        {"stage_bytes", "gauge", "Memory of this node that is reserved for staged saves.", values->staged},
+        {"stage_free_bytes", "gauge", "Room that is left in the file system where saves are staged.", values->left},
     };
 
     buf[0] = '\0';
@@ -65,8 +61,17 @@ void prometheus_format(char *buf, size_t size, const struct prometheus *values, 
 /* Kinds of causes, by the words of a hang report (trainer/watch/hang_report.c) or of muster-supervise(1). */
 static const struct {
     const char *words, *kind;
-} KINDS[] = {{"node failure", "node"}, {"silent", "silent"},          {"dead", "dead"},
-             {"aborted", "aborted"},   {"ended by signal", "signal"}, {"", "other"}};
+} KINDS[] = {
+    {"node failure", "node"},
+    {"silent", "silent"},
+    {"dead", "dead"},
+    {"stopped", "stopped"},
+    {"aborted", "aborted"},
+    {"ended by signal", "signal"},
+    {"; it has been", "late"},
+    {"data does not arrive", "network"},
+    {"", "other"},
+};
 
 static size_t kind_of(const char *cause)
 {
@@ -96,38 +101,54 @@ static void add_starts(char *buf, size_t size, const char *job, const struct met
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-static int write_file(const char *path, const char *text, size_t length, struct error *err)
+/* 1: this user's regular file has the name; 0: nothing; -1: something else. */
+static int look_at(const char *path)
 {
-    int fd;
+    struct stat now;
+
+    if (lstat(path, &now) < 0)
+        return 0;
+    return S_ISREG(now.st_mode) && now.st_uid == geteuid() ? 1 : -1;
+}
+
+static int write_file(const char *path, const char *text, struct error *err)
+{
+    int fd, result;
 
     unlink(path); /* of an earlier try; another user's stays, and O_EXCL refuses it */
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0)
         return error_errno(err, CODE_IO, "cannot create %s", path);
-    if (fchmod(fd, 0644) < 0 || write(fd, text, length) != (ssize_t)length) /* node_exporter is another user */
-        error_errno(err, CODE_IO, "cannot write %s", path);
-    else if (close(fd) == 0)
-        return 0;
-    return -1;
+    result = fchmod(fd, 0644) < 0 ? -1 : io_write_all(fd, text, strlen(text)); /* node_exporter is another user */
+    if (close(fd) < 0 || result < 0)
+        return error_errno(err, CODE_IO, "cannot write %s", path);
+    return 0;
 }
 
 int prometheus_write(const char *path, const char *text, const char *job, const struct metrics *starts,
                      struct error *err)
 {
-    char buf[2 * METRICS_LINE_SIZE], beside[PATH_MAX + 8];
-    struct stat now;
+    char buf[2 * METRICS_LINE_SIZE], beside[PATH_MAX + 40];
+    int result;
 
-    if (lstat(path, &now) == 0 && (!S_ISREG(now.st_mode) || now.st_uid != geteuid()))
+    if (look_at(path) < 0)
         return error_set(err, CODE_IO, "%s is another user's, or no regular file; remove it", path);
     snprintf(buf, sizeof buf, "%.*s", (int)strcspn(text, "\n"), text);
-    add_starts(buf, sizeof buf, job, starts);
+    if (starts->nstarts > 0)
+        add_starts(buf, sizeof buf, job, starts);
     for (char *at = buf; (at = strchr(at, '\t'));)
         *at = '\n';
     snprintf(beside, sizeof beside, "%s.tmp", path);
-    if (write_file(beside, buf, strlen(buf), err) < 0 ||
-        (rename(beside, path) < 0 && error_errno(err, CODE_IO, "cannot rename %s", beside) < 0)) {
+    result = write_file(beside, buf, err);
+    if (result == 0 && rename(beside, path) < 0)
+        result = error_errno(err, CODE_IO, "cannot rename %s", beside);
+    if (result < 0)
         unlink(beside);
-        return -1;
-    }
-    return 0;
+    return result;
+}
+
+void prometheus_remove(const char *path)
+{
+    if (look_at(path) > 0)
+        unlink(path);
 }

@@ -17,23 +17,24 @@
 
 /* A value that is NaN is left out. */
 struct prometheus {
-    double steps, tokens, skipped; /* of the run, from its first step on; skipped: since this start */
-    double loss, mfu;              /* of the last step; mfu from 0 to 1 */
-    double waited;                 /* seconds that training has waited for saves since this start */
-    double committed;              /* when the newest checkpoint was committed, in seconds since 1970 */
+    double step;
+    double tokens, skipped; /* since this start: Prometheus takes a count that goes down for one that began at 0 */
+    double loss, mfu;       /* of the last step; mfu from 0 to 1 */
+    double waited;          /* seconds that training has waited for saves since this start */
+    double committed; /* when the newest checkpoint was committed, or the run began with it, in seconds since 1970 */
     double committed_step;
-    double staged, left; /* bytes of memory that the stage of this node has, and that are left in its file system */
+    double staged, left; /* bytes that this node's stage has reserved, and that its file system has left */
 };
 
 /* The text, without newlines: each of its lines ends in a tab. A `size` of 4096 is enough. */
 void prometheus_format(char *buf, size_t size, const struct prometheus *values, const char *job);
 
-/* The file of a job; `size` of PATH_MAX is enough for a DIR of JOB_PATH_SIZE. */
-void prometheus_path(char *path, size_t size, const char *dir, const char *job);
-
 /* Writes that text and, from the starts, restarts and their causes. CODE_IO; also if the name belongs to another user, or
  * is no regular file: then it is left as it is. */
 int prometheus_write(const char *path, const char *text, const char *job, const struct metrics *starts,
                      struct error *err);
+
+/* Removes the file, if it is this user's. */
+void prometheus_remove(const char *path);
 
 #endif

@@ -8,20 +8,20 @@
 
 /* The events of one mesh, added up. */
 struct where {
-    json_t *first; /* has the mesh, and the names in their order */
-    json_int_t steps;
+    json_t *first;                                                /* has the mesh, and the names in their order */
+    json_int_t steps, most;                                       /* most: of one event */
     double mean[METRICS_SHARES_MOST], rank0[METRICS_SHARES_MOST]; /* seconds */
-    char slowest[256];                                            /* of the last event */
+    char slowest[256];                                            /* of that event */
     double slower;
 };
 
-static void add_shares(double *sums, json_t *shares)
+/* In the order of the first event's names. */
+static void add_shares(double *sums, json_t *names, json_t *shares)
 {
-    const char *name;
-    json_t *value;
-    int i = 0;
+    void *at = json_object_iter(names);
 
-    json_object_foreach(shares, name, value) if (i < METRICS_SHARES_MOST) sums[i++] += json_number_value(value);
+    for (int i = 0; at && i < METRICS_SHARES_MOST; i++, at = json_object_iter_next(names, at))
+        sums[i] += json_number_value(json_object_get(shares, json_object_iter_key(at)));
 }
 
 static bool same_mesh(json_t *a, json_t *b)
@@ -39,6 +39,7 @@ static int add_event(struct where **list, size_t *count, json_t *event, struct e
 {
     struct where *w = *count ? &(*list)[*count - 1] : NULL;
     const char *slowest = json_string_value(json_object_get(event, "slowest"));
+    json_int_t steps = json_integer_value(json_object_get(event, "steps"));
     size_t room = *count;
 
     if (!w || !same_mesh(w->first, event)) {
@@ -47,9 +48,12 @@ static int add_event(struct where **list, size_t *count, json_t *event, struct e
         w = &(*list)[(*count)++];
         *w = (struct where){.first = json_incref(event)};
     }
-    w->steps += json_integer_value(json_object_get(event, "steps"));
-    add_shares(w->mean, json_object_get(event, "mean"));
-    add_shares(w->rank0, json_object_get(event, "rank0"));
+    w->steps += steps;
+    add_shares(w->mean, json_object_get(w->first, "mean"), json_object_get(event, "mean"));
+    add_shares(w->rank0, json_object_get(w->first, "mean"), json_object_get(event, "rank0"));
+    if (steps <= w->most) /* few steps are noise */
+        return 0;
+    w->most = steps;
     snprintf(w->slowest, sizeof w->slowest, "%s", slowest ? slowest : "?");
     error_tame(w->slowest);
     w->slower = json_number_value(json_object_get(event, "slower"));
@@ -130,7 +134,11 @@ static double sum_of(const double *values)
 static void print_row(FILE *out, const char *name, double seconds, double all, double rank0, double all_rank0,
                       double predicted)
 {
-    fprintf(out, "  %-24s %10.4f %7.1f%% %9.1f%%", name, seconds, 100 * seconds / all, 100 * rank0 / all_rank0);
+    char printable[32];
+
+    snprintf(printable, sizeof printable, "%s", name);
+    error_tame(printable);
+    fprintf(out, "  %-24s %10.4f %7.1f%% %9.1f%%", printable, seconds, 100 * seconds / all, 100 * rank0 / all_rank0);
     if (isfinite(predicted))
         fprintf(out, " %12.4f", predicted);
     fputc('\n', out);
@@ -175,8 +183,7 @@ int where_print(FILE *out, const char *path, const char *plan_path, struct error
     int result = 0;
 
     if (plan_path && !plan)
-        return error_set(err, CODE_DATA, "%s:%d: %s; give the output of muster-plan --json", plan_path, why.line,
-                         why.text);
+        return error_set(err, CODE_DATA, "%s: %s; give the output of muster-plan --json", plan_path, why.text);
     result = read_where(path, &list, &count, err);
     for (size_t i = 0; i < count; i++) {
         if (result == 0) {
