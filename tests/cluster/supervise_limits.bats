@@ -119,6 +119,7 @@ fault() {
 # MUSTER_TEST_JOBS: how many jobs; each has four faults
 @test "faults at random moments, in a restart too: the run goes on each time, bit for bit" {
     local kind
+    [ -n "${MUSTER_TEST_JOBS-}${MUSTER_CHECK_FULL-}" ] || skip "four faults at random moments take minutes: ./check --full"
     sed -i 's/steps = 400;/steps = 1000;/' job.cfg
     for ((k = 0; k < ${MUSTER_TEST_JOBS:-1}; k++)); do
         rm -rf ckpt metrics.jsonl faults "$OUT"

@@ -2,12 +2,13 @@
 # kernels_emulated.sh - the tests of tests/kernels on the device "cuda-emulated": each program with threads and blocks in
 # ascending order and at random; ./check --full: from two seeds. They compare with float64, at odd sizes, with outputs
 # poisoned. Attention, whose orders test_attention tries, only in ascending order: it takes longest.
-# ./check without --more, and the sanitizers: in ascending order only, without attention. Two programs run at a time.
+# ./check without --more, the sanitizers, and ./check --more where no kernel changed (MUSTER_CHECK_EMULATOR): in ascending
+# order only, without attention. Two programs run at a time.
 set -uo pipefail
 programs=(attention documents cross_entropy dropout embedding gated norm matmul optimizer pointwise query_key repeat types)
 seeds=(0 1)
 [ -z "${MUSTER_CHECK_FULL-}" ] || seeds=(0 1 2)
-if [ -n "${MUSTER_CHECK_QUICK-}" ]; then
+if [ -n "${MUSTER_CHECK_QUICK-}${MUSTER_CHECK_EMULATOR-}" ]; then
     programs=("${programs[@]:1}")
     seeds=(0)
 fi
