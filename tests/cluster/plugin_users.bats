@@ -5,7 +5,7 @@
 load helpers
 
 setup_file() {
-    plugin_sandbox 2
+    plugin_sandbox 2 --site "prometheus=$BATS_FILE_TMPDIR"
     [ -z "$WHY_NOT" ] || return 0
     fabric_variables >"$BATS_FILE_TMPDIR/fabric"
     own_variables | cat - "$BATS_FILE_TMPDIR/fabric" >"$BATS_FILE_TMPDIR/all"
