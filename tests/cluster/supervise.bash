@@ -10,7 +10,7 @@ setup() {
     unset MUSTER_JOB
     DIR=$BATS_TEST_TMPDIR OUT=$BATS_TEST_TMPDIR/out
     tiny_job "$DIR"
-    sed -i 's/steps = 50;/steps = 400;/; s/global_batch = 24;/global_batch = 12;/; s/micro_batch = 4;/micro_batch = 1;/' "$DIR/job.cfg"
+    sed -i 's/steps = 50;/steps = 300;/; s/global_batch = 24;/global_batch = 12;/; s/micro_batch = 4;/micro_batch = 1;/' "$DIR/job.cfg"
     sed -i 's/hidden = 32;/hidden = 128;/; s/log_every = 10;/log_every = 50;/' "$DIR/job.cfg"
     echo "checkpoint = { dir = \"$DIR/ckpt\"; every = 20; partner = true; last_seconds = 20; };" >>"$DIR/job.cfg"
     cd "$DIR" || return
@@ -28,12 +28,11 @@ teardown() {
     rm -rf /dev/shm/muster-"$(id -u)-${JOB:?}".n[1-8].*
 }
 
-# submit NODES [OPTION...]: etc/train.sbatch on so many nodes, with these options of muster-supervise. Up to four are among
-# n1 to n4, in this order.
+# submit NODES [OPTION...]: etc/train.sbatch on the first so many nodes, with these options of muster-supervise
 submit() {
     local nodes=$1 others=()
     shift
-    [ "$nodes" = 8 ] || others=(--exclude='n[5-8]')
+    [ "$nodes" = 8 ] || others=(--exclude="n[$((${nodes#*-} + 1))-8]")
     sed "s/muster-supervise --/muster-supervise $* --/; s/--nodes=2-4$/--nodes=$nodes/" "$TOP/etc/train.sbatch" >train.sbatch
     JOB=$(sbatch --parsable ${others[@]+"${others[@]}"} --output="$OUT" train.sbatch job.cfg)
 }
