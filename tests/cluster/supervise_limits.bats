@@ -84,6 +84,26 @@ END
     no_line -q '^model: ' "$OUT"
 }
 
+@test "a node that dies while it is checked is left out after seconds, and the run goes on" {
+    mkdir bin
+    cat >bin/muster-preflight <<END
+#!/bin/sh
+if [ -e slow ] && touch checking.\$SLURMD_NODENAME; then sleep 5; fi
+exec "$BUILD/muster-preflight" "\$@"
+END
+    chmod +x bin/muster-preflight
+    PATH=$PWD/bin:$PATH submit 4 --spares 1
+    eventually 60 steps_done 60
+    touch slow
+    kill -KILL "$(processes n2 muster-train)"
+    eventually 30 test -e checking.n3
+    "$SANDBOX" kill-node n3 --dir "$SANDBOX_DIR"
+    eventually 25 grep -q '^muster-supervise: n3 is left out: it does not answer$' "$OUT"
+    eventually 120 completed
+    job_is 'Restarts=0 '
+    as_undisturbed 3
+}
+
 @test "a node that dies before the first start: the job is requeued, and finishes" {
     sed 's/exec muster-supervise/until [ -e go ]; do sleep 0.2; done; &/' "$TOP/etc/train.sbatch" >train.sbatch
     JOB=$(sbatch --parsable --nodes=3 --exclude='n[5-8]' --output="$OUT" train.sbatch job.cfg)
