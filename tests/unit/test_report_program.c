@@ -36,7 +36,7 @@ static void write_run(size_t count, long until, int world)
 
 static void wrong_command_lines_are_64(void **state)
 {
-    expect(64, "", "missing command: follow, plot, html, compare or summary");
+    expect(64, "", "missing command: follow, plot, html, compare, summary or where");
     expect(64, "draw", "unknown command draw");
     expect(64, "summary", "needs 1 metrics file, not 0");
     expect(64, "summary --fast x", "unknown option --fast");
