@@ -166,9 +166,9 @@ int job_override(struct job *job, const char *name, const char *sets, struct err
 
 /*
  * Replaces the patterns of sbatch --output in the paths that differ between the runs of a sweep: checkpoint.dir,
- * checkpoint.load and init, report.metrics, tensorboard, prometheus and kill_file. %j is SLURM_JOB_ID, %A SLURM_ARRAY_JOB_ID,
- * %a SLURM_ARRAY_TASK_ID, %x SLURM_JOB_NAME, %% a percent sign; in %4a the 4 is the least number of digits. job->text
- * keeps the patterns. CODE_CONFIG if a variable is not set or has a slash, or if a path becomes too long.
+ * checkpoint.load and init, report.metrics, tensorboard, prometheus and kill_file. %j is SLURM_JOB_ID, %A
+ * SLURM_ARRAY_JOB_ID, %a SLURM_ARRAY_TASK_ID, %x SLURM_JOB_NAME, %% a percent sign; in %4a the 4 is the least number of
+ * digits. job->text keeps the patterns. CODE_CONFIG if a variable is not set or has a slash, or if a path becomes too long.
  */
 int job_expand_paths(struct job *job, struct error *err);
 

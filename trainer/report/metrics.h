@@ -121,7 +121,7 @@ size_t metrics_format_where(char *buf, const struct metrics_where *w);
  *     s                                   the lines before it are flushed to disk
  *     e{"event":...}                      is appended to PATH.events, a start with `repeated` and `last`; this is not
  *                                         tried again
- *     pmuster_steps_total...              becomes the file of prometheus.h; this is not tried again
+ *     p# HELP muster_step ...             becomes the file of prometheus.h; this is not tried again
  * A line that fails is tried again every few seconds, once more when the run has ended, and those after it wait. Other
  * messages of the writer:
  *     o120 1                              the file is open, and ends with step 120 (0: it is empty), with a validation
