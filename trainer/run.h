@@ -9,6 +9,7 @@
 #include "trainer/nodes.h"
 #include "trainer/report/metrics.h"
 #include "trainer/saver.h"
+#include "trainer/watch/gpu_watch.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/watch/watchdog.h"
 
@@ -28,6 +29,7 @@ struct run {
     struct engine *engine;
     struct metrics_link *metrics;    /* on rank 0; NULL elsewhere and without report.metrics */
     struct watchdog *watchdog;       /* NULL with one rank or report.hang_seconds = 0 */
+    char *hang;                      /* on rank 0: the directory of its report, absolute; NULL without one */
     struct rank_location *locations; /* [world] where each rank runs */
     struct nodes nodes;              /* which ranks share a node */
     bool *slow;                      /* [world] the stragglers of the last check */
@@ -56,6 +58,7 @@ struct run {
     double shares[RECORDER_SHARES]; /* of this rank (recorder_shares), at the last check */
     struct metrics_where where;     /* on rank 0, since the last event */
     double where_since;             /* clock_monotonic */
+    struct gpu_watch *gpu;          /* of this rank; NULL for none */
     float *computed;                /* [world] seconds of computing since then; used on rank 0 */
     /* of the data sets */
     uint64_t *drawn;    /* [sets] samples of each so far; on rank 0 */
@@ -166,6 +169,7 @@ int run_metrics_start(struct run *run, struct error *err);
 
 void run_metrics_step(struct run *run, const struct metrics_step *m);
 void run_metrics_where(struct run *run, const struct metrics_where *where);
+void run_metrics_saved(struct run *run, uint64_t step, double seconds);
 
 /* Whether the file has the validation of the step that the run resumed from; and adds it, before the first step. */
 bool run_metrics_has_validation(const struct run *run);

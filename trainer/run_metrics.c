@@ -224,6 +224,14 @@ static void add_event(struct metrics_link *l, const struct metrics_start *start)
     add_line(l, line, 1 + metrics_format_start(line + 1, start));
 }
 
+void run_metrics_saved(struct run *run, uint64_t step, double seconds)
+{
+    char line[METRICS_LINE_SIZE + 1] = "e";
+
+    if (run->metrics)
+        add_line(run->metrics, line, 1 + metrics_format_saved(line + 1, (long)step, seconds));
+}
+
 /* MUSTER_RESTART: three times, the nodes (or "-") and the cause. */
 static void take_restart(struct run *run, const char *text, struct metrics_start *start)
 {
@@ -250,7 +258,8 @@ static void add_start(struct run *run)
     struct metrics_start start = {.step = (long)run->engine->step,
                                   .job_began = began ? strtod(began, NULL) : run->began,
                                   .drain_seconds = run->drain_seconds,
-                                  .ready = clock_realtime()};
+                                  .ready = clock_realtime(),
+                                  .hang = run->hang};
 
     if (job)
         snprintf(start.job, sizeof start.job, requeues ? "%s.%s" : "%s", job, requeues);

@@ -1,11 +1,14 @@
 /* run_watch.c - starts and stops the flight recorder and the watchdog of a run, and logs stragglers. */
 #include <libgen.h>
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/memory_limit.h"
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/watch/straggler.h"
@@ -49,6 +52,16 @@ static void name_output(struct hang_output *output, const struct job *job)
         snprintf(output->directory, sizeof output->directory, "%s/%s-%d", base, name, k);
 }
 
+/* malloc'ed; NULL if it cannot be told. */
+static char *absolute_path(const char *path)
+{
+    char here[PATH_MAX], *absolute = NULL;
+
+    if (path[0] == '/')
+        return strdup(path);
+    return getcwd(here, sizeof here) && asprintf(&absolute, "%s/%s", here, path) > 0 ? absolute : NULL;
+}
+
 /* Without links, a rank that is killed is noticed by the ranks of its node alone. */
 static struct links *connect_links(const struct run *run, struct links *links, struct error *err)
 {
@@ -87,6 +100,8 @@ static int start_watchdog(struct run *run, struct record_file *record, struct li
         return 0;
     }
     run->watchdog = watchdog_start(&config, err);
+    if (config.rank == 0)
+        run->hang = absolute_path(config.output.directory);
     comm_await_cause(run->watchdog ? WATCHDOG_SECONDS : 0);
     return comm_agree(run->world, run->watchdog ? 0 : -1, err);
 }
@@ -133,6 +148,8 @@ void run_watch_stop(struct run *run)
     }
     run->watchdog = NULL;
     nodes_free(&run->nodes);
+    gpu_watch_destroy(run->gpu);
+    free(run->hang);
     free(run->slow);
     free(run->computed);
 }
@@ -161,13 +178,18 @@ static void log_stragglers(const struct run *run, const struct straggler *found,
 
 enum { WHERE_SECONDS = 60 }; /* between two events */
 _Static_assert(RECORDER_SHARES <= METRICS_SHARES_MOST, "raise METRICS_SHARES_MOST");
+_Static_assert(GPU_VALUES == METRICS_GPU_MOST, "as many values of a GPU");
 
 static void begin_where(struct run *run)
 {
     const struct mesh *mesh = &run->engine->config.mesh;
 
-    run->where = (struct metrics_where){
-        .dp = mesh->dp, .tp = mesh->tp, .pp = mesh->pp, .names = recorder_share_names, .shares = RECORDER_SHARES};
+    run->where = (struct metrics_where){.dp = mesh->dp,
+                                        .tp = mesh->tp,
+                                        .pp = mesh->pp,
+                                        .names = recorder_share_names,
+                                        .shares = RECORDER_SHARES,
+                                        .gpu_names = gpu_value_names};
     run->where_since = clock_monotonic();
     memset(run->computed, 0, (size_t)comm_size(run->world) * sizeof *run->computed);
 }
@@ -192,6 +214,33 @@ static void find_slowest(struct metrics_where *w, const struct run *run, const s
     }
 }
 
+/* Of a rank on `host`. */
+static void add_gpu(struct metrics_where *w, const struct gpu_reading *gpu, const char *host)
+{
+    for (int i = 0; i < GPU_VALUES; i++)
+        if (!isnan(gpu->values[i])) {
+            w->gpu_sums[i] += gpu->values[i];
+            w->gpu_readings[i]++;
+        }
+    if (!isnan(gpu->values[GPU_CLOCK]) && (!w->lowest || gpu->values[GPU_CLOCK] < w->lowest_mhz)) {
+        w->lowest = host;
+        w->lowest_mhz = gpu->values[GPU_CLOCK];
+        w->lowest_celsius = gpu->values[GPU_CELSIUS];
+    }
+    w->ecc += gpu->ecc;
+    w->xid = gpu->xid > 0 ? gpu->xid : w->xid;
+}
+
+static void log_gpu_errors(const struct run *run, const struct gpu_reading *gpu, int rank)
+{
+    const char *host = run->locations[rank].host;
+
+    if (gpu->xid > 0)
+        run_log(run, "warning: the GPU of rank %d on %s: the driver reports error XID %.0f", rank, host, gpu->xid);
+    if (gpu->ecc > 0)
+        run_log(run, "warning: the GPU of rank %d on %s: %.0f uncorrected errors of its memory", rank, host, gpu->ecc);
+}
+
 /* On rank 0: adds what the ranks report, and makes an event of it when it is due. */
 static void add_shares(struct run *run, const struct rank_time *times)
 {
@@ -203,6 +252,10 @@ static void add_shares(struct run *run, const struct rank_time *times)
         run->computed[rank] += times[rank].spent[SHARE_COMPUTING];
         for (int i = 0; i < RECORDER_SHARES; i++)
             w->mean[i] += times[rank].spent[i] / world;
+        w->device_mib = fmax(w->device_mib, times[rank].device_mib);
+        w->host_mib = fmax(w->host_mib, times[rank].host_mib);
+        add_gpu(w, &times[rank].gpu, run->locations[rank].host);
+        log_gpu_errors(run, &times[rank].gpu, rank);
     }
     for (int i = 0; i < RECORDER_SHARES; i++)
         w->rank0[i] += times[0].spent[i];
@@ -215,6 +268,10 @@ static void add_shares(struct run *run, const struct rank_time *times)
 
 void run_where_start(struct run *run)
 {
+    unsigned char name[GPU_NAME];
+
+    if (device_stream(run->engine->dev) && device_gpu_name(run->engine->dev, name, NULL) == 0)
+        run->gpu = gpu_watch_create(name);
     recorder_shares(run->shares);
     begin_where(run);
 }
@@ -246,6 +303,9 @@ int run_stragglers(struct run *run, double own_seconds, struct error *err)
     run->watched_steps = 0;
     run->own_seconds = 0;
     take_shares(run, own.spent);
+    own.device_mib = (float)device_bytes_peak(run->engine->dev, MEMORY_DEVICE) / (1 << 20);
+    own.host_mib = (float)memory_own() / (1 << 20);
+    gpu_watch_read(run->gpu, &own.gpu);
     times = run_gather(run, &own, sizeof own / sizeof(float), "step times", err);
     if (!times)
         return -1;

@@ -88,13 +88,16 @@ int saver_save_directly(struct saver *s, const struct ckpt_progress *snapshot, d
 {
     uint64_t step = snapshot ? snapshot->step : s->engine->step, *steps = NULL;
     size_t count = 0;
+    double seconds;
 
     if (check_directory(s, err) < 0 || engine_save(s->engine, snapshot, err) < 0)
         return saver_name_failed(step, err);
     s->last_save = s->committed = step;
     s->committed_at = clock_monotonic();
     s->staged_step = UINT64_MAX;
-    run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s", step, clock_monotonic() - started);
+    seconds = s->committed_at - started;
+    run_metrics_saved(s->run, step, seconds);
+    run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s", step, seconds);
     prune_directly(s);
     if (comm_rank(s->world) == 0 && ckpt_list(s->job->checkpoint.dir, &steps, &count, NULL) == 0 && count > 0)
         saver_look_for_others(s, steps[0]);

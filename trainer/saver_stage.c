@@ -265,6 +265,7 @@ static void report_end(struct saver *s, const struct ckpt_save_status *news)
     case CKPT_COMMITTED:
         s->committed = news->step;
         s->committed_at = clock_monotonic();
+        run_metrics_saved(s->run, news->step, news->ended - news->started);
         if (news->step == s->staged_step)
             run_log(s->run, "checkpoint of step %" PRIu64 " saved in %.2f s, of which training waited %.3f s",
                     news->step, news->ended - news->started, s->waited);

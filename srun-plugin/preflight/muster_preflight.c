@@ -17,7 +17,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/job.h"
-#include "common/library.h"
+#include "common/nvml.h"
 #include "common/option.h"
 #include "config.h"
 #include "srun-plugin/node/node.h"
@@ -158,44 +158,13 @@ static void check_directory(const char *what, const char *path, uint64_t bytes)
                       (double)available / (1 << 30), (double)bytes / (1 << 30));
 }
 
-/*
- * ---- NVML by hand -------------------------------------------------------------------------------------------------
- *
- * The few functions that are asked, declared as in the documentation of NVML's API (nvml.h, "Error reporting" and
- * "Device queries"), so that nothing of NVIDIA's is needed to build. The library comes with the driver.
- */
-enum { NVML_SUCCESS = 0, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1, NVML_VOLATILE_ECC = 0 };
-
-typedef struct nvml_device *nvml_device; /* opaque */
-
-/* The members of struct nvml, in their order. */
-static const char *const nvml_names[] = {"nvmlInit_v2",
-                                         "nvmlShutdown",
-                                         "nvmlErrorString",
-                                         "nvmlDeviceGetCount_v2",
-                                         "nvmlDeviceGetUUID",
-                                         "nvmlDeviceGetHandleByIndex_v2",
-                                         "nvmlDeviceGetTotalEccErrors",
-                                         "nvmlDeviceGetRemappedRows"};
-
-struct nvml {
-    int (*init)(void);
-    int (*shutdown)(void);
-    const char *(*explain)(int code);
-    int (*count)(unsigned *count);
-    int (*uuid)(nvml_device device, char *text, unsigned size);
-    int (*handle)(unsigned index, nvml_device *device);
-    int (*ecc)(nvml_device device, int type, int counter, unsigned long long *errors);
-    int (*rows)(nvml_device device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed);
-};
-
 static void check_device(const struct nvml *nvml, unsigned index)
 {
     unsigned corrected, uncorrected, pending, failed;
     unsigned long long errors;
     char name[96] = "";
     nvml_device device;
-    int rc = nvml->handle(index, &device);
+    int rc = nvml->by_index(index, &device);
 
     if (rc != NVML_SUCCESS) {
         write_finding("problem", "GPU %u: the driver cannot reach it: %s", index, nvml->explain(rc));
@@ -220,12 +189,11 @@ static void check_device(const struct nvml *nvml, unsigned index)
  */
 static void check_nvml(void)
 {
-    static const struct library library = {"NVML", "MUSTER_NVML", "libnvidia-ml.so.1", "450"};
     struct nvml nvml;
     unsigned count = 0;
     int rc;
 
-    if (library_load(&library, nvml_names, sizeof nvml_names / sizeof *nvml_names, &nvml, NULL) < 0)
+    if (nvml_load(&nvml, NULL) < 0)
         return;
     rc = nvml.init();
     /* The library also lies on nodes without a GPU, where no driver is loaded. */

@@ -71,6 +71,17 @@ standin_tree() {
     [[ $output == *" passed, 0 failed, 0 skipped on cuda, stand-in for a GPU"* ]]
 }
 
+@test "the log and muster-report where tell the power, the clock and the errors of the GPUs" {
+    MUSTER_NVML=$BUILD/tests/cuda/.libs/libstandin_nvml.so MUSTER_STANDIN_NVML=ex train nvml 2 batch.steps=20
+    grep -q '^warning: the GPU of rank 0 on .*: the driver reports error XID 94$' "$DIR/nvml.log"
+    grep -q '^warning: the GPU of rank 0 on .*: [0-9]* uncorrected errors of its memory$' "$DIR/nvml.log"
+    muster-report where "$DIR/nvml.jsonl" | tee table
+    grep -q '^  GPUs: 65[0-9] W each of 700 W, which held their clock down for 62% of the time; 1410 MHz, 71 C$' table
+    grep -q '^  lowest clock: 1410 MHz at 71 C, on ' table
+    grep -q '^  last error of a GPU: XID 94$' table
+    muster-report html "$DIR/nvml.jsonl" | grep -q '"sm_mhz":1410'
+}
+
 @test "bench/gpu-day measures steps, operations and a save on the stand-in" {
     standin_tree measured
     run env BIN=measured "$TOP/bench/gpu-day" --tiny --only "ours kernels save" 100 out

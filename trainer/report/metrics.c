@@ -141,23 +141,35 @@ size_t metrics_format(char *buf, const struct metrics_step *step)
     return used + metrics_format_end(buf + used, METRICS_LINE_SIZE - used, step);
 }
 
+/* An event as a line; its length. */
+static size_t write_event(char *buf, json_t *event, size_t digits)
+{
+    size_t used = json_dumpb(event, buf, METRICS_LINE_SIZE - 1, JSON_COMPACT | JSON_REAL_PRECISION(digits));
+
+    json_decref(event);
+    buf[used] = '\n';
+    return used + 1;
+}
+
 size_t metrics_format_start(char *buf, const struct metrics_start *s)
 {
-    json_t *object = s->ready > 0 ? json_pack("{s:s, s:I, s:s, s:f, s:f, s:f}", "event", "start", "step",
+    json_t *object = s->ready > 0 ? json_pack("{s:s, s:I, s:s, s:f, s:f, s:f, s:s*}", "event", "start", "step",
                                               (json_int_t)s->step, "job", s->job, "job_began", s->job_began,
-                                              "drain_seconds", s->drain_seconds, "ready", s->ready)
+                                              "drain_seconds", s->drain_seconds, "ready", s->ready, "hang", s->hang)
                                   : json_pack("{s:s, s:f}", "event", "first_step", "first_step", s->first_step);
     json_t *restart = s->fault > 0 ? json_pack("{s:f, s:f, s:f, s:s, s:s}", "fault", s->fault, "ended", s->ended,
                                                "checked", s->checked, "nodes", s->nodes, "cause", s->cause)
                                    : NULL;
-    size_t used;
 
     json_object_update(object, restart);
-    used = json_dumpb(object, buf, METRICS_LINE_SIZE - 1, JSON_COMPACT | JSON_REAL_PRECISION(14));
     json_decref(restart);
-    json_decref(object);
-    buf[used] = '\n';
-    return used + 1;
+    return write_event(buf, object, 14);
+}
+
+size_t metrics_format_saved(char *buf, long step, double seconds)
+{
+    return write_event(
+        buf, json_pack("{s:s, s:I, s:f}", "event", "checkpoint", "step", (json_int_t)step, "seconds", seconds), 6);
 }
 
 static int parse_value(const struct metrics_key *key, const json_t *value, struct metrics_step *step, struct error *err)
@@ -229,22 +241,38 @@ int metrics_parse(struct metrics_step *step, const char *text, size_t length, st
     return result;
 }
 
+/* NULL if nothing is known of them. */
+static json_t *pack_gpus(const struct metrics_where *w)
+{
+    json_t *gpus = NULL;
+
+    for (int i = 0; i < METRICS_GPU_MOST; i++)
+        if (w->gpu_readings[i] > 0) {
+            gpus = gpus ? gpus : json_pack("{s:f, s:f}", "ecc_errors", w->ecc, "xid", w->xid);
+            json_object_set_new(gpus, w->gpu_names[i], json_real(w->gpu_sums[i] / (double)w->gpu_readings[i]));
+        }
+    if (w->lowest) {
+        json_t *lowest = json_pack("{s:s, s:f}", "node", w->lowest, "sm_mhz", w->lowest_mhz);
+
+        json_object_set_new(lowest, "celsius", json_real(w->lowest_celsius)); /* NaN: it stays unset */
+        json_object_set_new(gpus, "lowest", lowest);
+    }
+    return gpus;
+}
+
 size_t metrics_format_where(char *buf, const struct metrics_where *w)
 {
     json_t *mean = json_object(), *rank0 = json_object(), *object;
-    size_t used;
 
     for (int i = 0; i < w->shares; i++) {
         json_object_set_new(mean, w->names[i], json_real(w->mean[i]));
         json_object_set_new(rank0, w->names[i], json_real(w->rank0[i]));
     }
-    object = json_pack("{s:s, s:I, s:i, s:i, s:i, s:s, s:f, s:o, s:o}", "event", "where", "steps", (json_int_t)w->steps,
-                       "dp", w->dp, "tp", w->tp, "pp", w->pp, "slowest", w->slowest, "slower", w->slower, "mean", mean,
-                       "rank0", rank0);
-    used = json_dumpb(object, buf, METRICS_LINE_SIZE - 1, JSON_COMPACT | JSON_REAL_PRECISION(6));
-    json_decref(object);
-    buf[used] = '\n';
-    return used + 1;
+    object = json_pack("{s:s, s:I, s:i, s:i, s:i, s:s, s:f, s:f, s:f, s:o, s:o, s:o*}", "event", "where", "steps",
+                       (json_int_t)w->steps, "dp", w->dp, "tp", w->tp, "pp", w->pp, "slowest", w->slowest, "slower",
+                       w->slower, "device_mib", w->device_mib, "host_mib", w->host_mib, "mean", mean, "rank0", rank0,
+                       "gpus", pack_gpus(w));
+    return write_event(buf, object, 6);
 }
 
 /* ---- reading a file ---- */
@@ -299,17 +327,17 @@ static int list_step(void *arg, const struct metrics_step *step, const char *lin
     return 0;
 }
 
-/* Adds a start; a first_step is of the one before it. Other events are left out. Returns 1 for what is no event. */
-static int list_event(struct metrics_reading *r, const char *line, struct error *err)
+/* Adds a start; a first_step is of the one before it. Other events are left out. */
+static int list_event(void *arg, const char *kind, json_t *object, struct error *err)
 {
+    struct metrics_reading *r = arg;
     struct metrics *m = r->metrics;
-    json_t *object = json_loads(line, 0, NULL);
     struct metrics_start s = {0}, *before = m->nstarts ? &m->starts[m->nstarts - 1] : &s;
     const char *job = "", *nodes = "", *cause = "";
     json_int_t step = 0, repeated = 0;
     double first_step = 0;
-    int result = json_is_string(json_object_get(object, "event")) ? 0 : 1;
 
+    (void)kind;
     if (json_unpack(object, "{s:F}", "first_step", &first_step) == 0 && before->first_step == 0)
         before->first_step = first_step;
     if (json_unpack(object, "{s:I, s:I, s:F, s:s, s:F, s:F, s:F, s?F, s?F, s?F, s?s, s?s}", "step", &step, "repeated",
@@ -324,15 +352,15 @@ static int list_event(struct metrics_reading *r, const char *line, struct error 
         error_tame(s.job);
         error_tame(s.nodes);
         error_tame(s.cause);
-        result = error_reserve(&m->starts, &r->start_room, m->nstarts, 1, sizeof s, err);
-        if (result == 0)
-            m->starts[m->nstarts++] = s;
+        if (error_reserve(&m->starts, &r->start_room, m->nstarts, 1, sizeof s, err) < 0)
+            return -1;
+        m->starts[m->nstarts++] = s;
     }
-    json_decref(object);
-    return result;
+    return 0;
 }
 
-static int read_events(struct metrics_reading *r, const char *path, struct metrics_damage *damage, struct error *err)
+int metrics_each_event(const char *path, metrics_take_event *take, void *arg, struct metrics_damage *damage,
+                       struct error *err)
 {
     char name[PATH_MAX], *line = NULL;
     size_t size = 0;
@@ -341,16 +369,23 @@ static int read_events(struct metrics_reading *r, const char *path, struct metri
 
     snprintf(name, sizeof name, "%s.events", path);
     file = fopen(name, "re");
-    if (!file)
-        return errno == ENOENT || errno == ENOTDIR ? 0 : error_errno(err, CODE_IO, "cannot open %s", name);
-    for (long number = 1; result >= 0 && getline(&line, &size, file) > 0; number++) {
-        result = *line == '\n' ? 0 : list_event(r, line, err);
-        if (result > 0 && strchr(line, '\n') && damage->lines++ == 0) /* the last line may be being written */
+    if (!file) {
+        error_errno(err, CODE_IO, "cannot open %s", name);
+        return errno == ENOENT || errno == ENOTDIR ? 1 : -1;
+    }
+    for (long number = 1; result == 0 && getline(&line, &size, file) > 0; number++) {
+        json_t *event = json_loads(line, 0, NULL);
+        const char *kind = json_string_value(json_object_get(event, "event"));
+
+        if (kind)
+            result = take(arg, kind, event, err);
+        else if (*line != '\n' && strchr(line, '\n') && damage->lines++ == 0) /* the last may be being written */
             error_set(&damage->first, CODE_DATA, "%s:%ld: not an event", name, number);
+        json_decref(event);
     }
     free(line);
     fclose(file);
-    return result < 0 ? -1 : 0;
+    return result;
 }
 
 int metrics_read_starts(const char *path, struct metrics *metrics, struct error *err)
@@ -359,7 +394,7 @@ int metrics_read_starts(const char *path, struct metrics *metrics, struct error 
     struct metrics_damage ignored = {0};
 
     *metrics = (struct metrics){0};
-    return read_events(&reading, path, &ignored, err);
+    return metrics_each_event(path, list_event, &reading, &ignored, err) < 0 ? -1 : 0;
 }
 
 int metrics_read(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err)
@@ -374,7 +409,7 @@ int metrics_read(const char *path, struct metrics *metrics, struct metrics_damag
         result = -1;
     }
     if (result == 0)
-        result = read_events(&reading, path, damage, err);
+        result = metrics_each_event(path, list_event, &reading, damage, err) < 0 ? -1 : 0;
     if (result < 0)
         metrics_free(metrics);
     return result;

@@ -70,8 +70,9 @@ size_t metrics_format_end(char *buf, size_t size, const struct metrics_step *ste
 int metrics_parse(struct metrics_step *step, const char *text, size_t length, struct error *err);
 
 /*
- * PATH.events: a JSON object a line for each time that a job began the run or went on with it, and one for the first
- * step that followed. Nothing is cut from it; lines may be empty. Times are in seconds since 1970; 0 for none.
+ * PATH.events: a JSON object a line. "event" is its kind: "start" each time that a job began the run or went on with it,
+ * "first_step" when the step that followed ended, "checkpoint" and "where". Nothing is cut from it; lines may be empty.
+ * Times are in seconds since 1970; 0 for none.
  */
 struct metrics_start {
     long step;            /* of the checkpoint that the run went on from; 0: it was new */
@@ -86,14 +87,19 @@ struct metrics_start {
     double fault, ended, checked; /* when the fault was named, its step had ended, and the nodes were checked */
     char nodes[256];              /* that it was on, with commas; "" for none */
     char cause[512];
+    const char *hang; /* the directory of a hang report, if there will be one; NULL for none, and in what is read */
 };
 
 /* Its line, with its newline, into buf of METRICS_LINE_SIZE bytes. The process that writes it adds `repeated` and `last`.
  * With `ready` 0, the line of the first step. Returns its length. */
 size_t metrics_format_start(char *buf, const struct metrics_start *s);
 
-/* Where the time of some steps has gone; a line of PATH.events, at most one a minute. */
+/* The line of a checkpoint that is committed, so many seconds after its save began. */
+size_t metrics_format_saved(char *buf, long step, double seconds);
+
+/* Where the time of some steps has gone, and what they took; a line of PATH.events, at most one a minute. */
 #define METRICS_SHARES_MOST 16
+#define METRICS_GPU_MOST    5
 
 struct metrics_where {
     long steps;
@@ -101,8 +107,18 @@ struct metrics_where {
     const char *const *names; /* [shares] */
     int shares;
     double mean[METRICS_SHARES_MOST], rank0[METRICS_SHARES_MOST]; /* seconds; the mean of all ranks, and rank 0's */
-    const char *slowest; /* the node of the rank that computed for the longest, against the mean of its stage */
-    double slower;       /* 1.08: 8% longer */
+    const char *slowest;         /* the node of the rank that computed for the longest, against the mean of its stage */
+    double slower;               /* 1.08: 8% longer */
+    double device_mib, host_mib; /* of memory, the most of any rank: the peak of the device's; the host's, resident */
+    /* what NVIDIA's driver tells of the ranks' GPUs; without a reading the line has nothing of them */
+    const char *const *gpu_names; /* [METRICS_GPU_MOST] */
+    double gpu_sums[METRICS_GPU_MOST];
+    long gpu_readings[METRICS_GPU_MOST];
+    const char
+        *lowest; /* the node of the GPU with the lowest clock; NULL for none; its clock, and its temperature then */
+    double lowest_mhz, lowest_celsius;
+    double ecc; /* uncorrected errors of their memory */
+    double xid; /* the last error, by NVIDIA's number; 0: none */
 };
 
 size_t metrics_format_where(char *buf, const struct metrics_where *w);
@@ -181,6 +197,14 @@ struct metrics {
 int metrics_read(const char *path, struct metrics *metrics, struct metrics_damage *damage, struct error *err);
 int metrics_read_starts(const char *path, struct metrics *metrics, struct error *err);
 void metrics_free(struct metrics *metrics);
+
+/* What becomes of an event; `event` is its JSON object, `kind` its "event". */
+struct json_t;
+typedef int metrics_take_event(void *arg, const char *kind, struct json_t *event, struct error *err);
+
+/* Calls `take` for each event of PATH.events, until it fails; damage as above. 1 with CODE_IO without that file. */
+int metrics_each_event(const char *path, metrics_take_event *take, void *arg, struct metrics_damage *damage,
+                       struct error *err);
 
 /* What becomes of a step of a file. `line` has no newline. */
 typedef int metrics_take_step(void *arg, const struct metrics_step *step, const char *line, struct error *err);

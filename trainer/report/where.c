@@ -1,6 +1,5 @@
 #include "trainer/report/report_commands.h"
 
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -8,11 +7,11 @@
 
 /* The events of one mesh, added up. */
 struct where {
-    json_t *first;                                                /* has the mesh, and the names in their order */
-    json_int_t steps, most;                                       /* most: of one event */
+    json_t *first; /* has the mesh, and the names in their order */
+    json_t *most;  /* the last one of those with the most steps: few steps are noise */
+    json_int_t steps;
     double mean[METRICS_SHARES_MOST], rank0[METRICS_SHARES_MOST]; /* seconds */
-    char slowest[256];                                            /* of that event */
-    double slower;
+    double ecc, xid; /* of the GPUs: uncorrected errors of their memory; the last error */
 };
 
 /* In the order of the first event's names. */
@@ -34,57 +33,38 @@ static bool same_mesh(json_t *a, json_t *b)
     return same;
 }
 
-/* A mesh that the run comes back to counts as another one. */
-static int add_event(struct where **list, size_t *count, json_t *event, struct error *err)
-{
-    struct where *w = *count ? &(*list)[*count - 1] : NULL;
-    const char *slowest = json_string_value(json_object_get(event, "slowest"));
-    json_int_t steps = json_integer_value(json_object_get(event, "steps"));
-    size_t room = *count;
+struct where_list {
+    struct where *list;
+    size_t count, room;
+};
 
+/* A mesh that the run comes back to counts as another one. */
+static int add_event(void *arg, const char *kind, json_t *event, struct error *err)
+{
+    struct where_list *l = arg;
+    struct where *w = l->count ? &l->list[l->count - 1] : NULL;
+    json_int_t steps = json_integer_value(json_object_get(event, "steps"));
+    json_t *gpus = json_object_get(event, "gpus");
+    double xid = json_number_value(json_object_get(gpus, "xid"));
+
+    if (strcmp(kind, "where") != 0 || !json_object_get(event, "mean"))
+        return 0;
     if (!w || !same_mesh(w->first, event)) {
-        if (error_reserve(list, &room, *count, 1, sizeof **list, err) < 0)
+        if (error_reserve(&l->list, &l->room, l->count, 1, sizeof *w, err) < 0)
             return -1;
-        w = &(*list)[(*count)++];
-        *w = (struct where){.first = json_incref(event)};
+        w = &l->list[l->count++];
+        *w = (struct where){.first = json_incref(event), .most = json_incref(event)};
     }
     w->steps += steps;
+    w->ecc += json_number_value(json_object_get(gpus, "ecc_errors"));
+    w->xid = xid > 0 ? xid : w->xid;
     add_shares(w->mean, json_object_get(w->first, "mean"), json_object_get(event, "mean"));
     add_shares(w->rank0, json_object_get(w->first, "mean"), json_object_get(event, "rank0"));
-    if (steps <= w->most) /* few steps are noise */
-        return 0;
-    w->most = steps;
-    snprintf(w->slowest, sizeof w->slowest, "%s", slowest ? slowest : "?");
-    error_tame(w->slowest);
-    w->slower = json_number_value(json_object_get(event, "slower"));
-    return 0;
-}
-
-static int read_where(const char *path, struct where **list, size_t *count, struct error *err)
-{
-    char name[PATH_MAX], *line = NULL;
-    size_t size = 0;
-    int result = 0;
-    FILE *file;
-
-    snprintf(name, sizeof name, "%s.events", path);
-    file = fopen(name, "re");
-    if (!file)
-        return error_errno(err, CODE_IO, "cannot open %s", name);
-    while (result == 0 && getline(&line, &size, file) > 0) {
-        json_t *event = json_loads(line, 0, NULL);
-        const char *kind = json_string_value(json_object_get(event, "event"));
-
-        if (kind && strcmp(kind, "where") == 0 && json_object_get(event, "mean"))
-            result = add_event(list, count, event, err);
-        json_decref(event);
+    if (steps >= json_integer_value(json_object_get(w->most, "steps"))) {
+        json_decref(w->most);
+        w->most = json_incref(event);
     }
-    free(line);
-    fclose(file);
-    if (result == 0 && *count == 0)
-        return error_set(err, CODE_DATA,
-                         "%s does not tell yet where the time went: it does once a minute, and at the last step", name);
-    return result;
+    return 0;
 }
 
 /* ---- muster-plan's prediction ------------------------------------------------------------------------------------ */
@@ -144,6 +124,69 @@ static void print_row(FILE *out, const char *name, double seconds, double all, d
     fputc('\n', out);
 }
 
+static double number_of(json_t *object, const char *key)
+{
+    json_t *number = json_object_get(object, key);
+
+    return json_is_number(number) ? json_number_value(number) : NAN;
+}
+
+/* If the event tells it. */
+static void print_known(FILE *out, const char *before, double value, int digits, const char *after)
+{
+    if (!isnan(value))
+        fprintf(out, "%s%.*f%s", before, digits, value, after);
+}
+
+/* A name of the event, safe to print. */
+static const char *name_of(char name[static 256], json_t *object, const char *key)
+{
+    const char *told = json_string_value(json_object_get(object, key));
+
+    snprintf(name, 256, "%s", told ? told : "?");
+    error_tame(name);
+    return name;
+}
+
+static void print_gpus(FILE *out, const struct where *w)
+{
+    json_t *gpus = json_object_get(w->most, "gpus"), *lowest = json_object_get(gpus, "lowest");
+    char name[256];
+
+    if (gpus) {
+        print_known(out, "  GPUs: ", number_of(gpus, "watts"), 0, " W each");
+        print_known(out, " of ", number_of(gpus, "limit_watts"), 0, " W");
+        print_known(out, ", which held their clock down for ", 100 * number_of(gpus, "power_limited"), 0,
+                    "% of the time");
+        print_known(out, "; ", number_of(gpus, "sm_mhz"), 0, " MHz");
+        print_known(out, ", ", number_of(gpus, "celsius"), 0, " C\n");
+    }
+    if (lowest) {
+        print_known(out, "  lowest clock: ", number_of(lowest, "sm_mhz"), 0, " MHz");
+        print_known(out, " at ", number_of(lowest, "celsius"), 0, " C");
+        fprintf(out, ", on %s\n", name_of(name, lowest, "node"));
+    }
+    if (w->ecc > 0)
+        fprintf(out, "  uncorrected errors of GPU memory: %.0f\n", w->ecc);
+    if (w->xid > 0)
+        fprintf(out, "  last error of a GPU: XID %.0f\n", w->xid);
+}
+
+/* What the events tell beside the shares. */
+static void print_beside(FILE *out, const struct where *w)
+{
+    double slower = number_of(w->most, "slower");
+    char name[256];
+
+    fputc('\n', out);
+    if (slower > 1)
+        fprintf(out, "  slowest node: %s, a rank of which computes %.0f%% longer than its stage's mean\n",
+                name_of(name, w->most, "slowest"), 100 * (slower - 1));
+    print_known(out, "  memory of a rank, at most: device ", number_of(w->most, "device_mib"), 1, " MiB");
+    print_known(out, ", host ", number_of(w->most, "host_mib"), 1, " MiB\n");
+    print_gpus(out, w);
+}
+
 static void print_where(FILE *out, const struct where *w, json_t *plan)
 {
     double all = sum_of(w->mean), rank0 = sum_of(w->rank0), steps = (double)w->steps, predicted = 0;
@@ -167,9 +210,7 @@ static void print_where(FILE *out, const struct where *w, json_t *plan)
         i++;
     }
     print_row(out, "all", all / steps, all / steps, rank0, rank0, times ? predicted : NAN);
-    if (w->slower > 1)
-        fprintf(out, "\n  slowest node: %s, a rank of which computes %.0f%% longer than its stage's mean\n", w->slowest,
-                100 * (w->slower - 1));
+    print_beside(out, w);
     if (plan && !times)
         fprintf(out, "\n  the plan does not have this mesh\n");
 }
@@ -178,21 +219,26 @@ int where_print(FILE *out, const char *path, const char *plan_path, struct error
 {
     json_error_t why;
     json_t *plan = plan_path ? json_load_file(plan_path, 0, &why) : NULL;
-    struct where *list = NULL;
-    size_t count = 0;
-    int result = 0;
+    struct where_list where = {0};
+    struct metrics_damage ignored = {0};
+    int result;
 
     if (plan_path && !plan)
         return error_set(err, CODE_DATA, "%s: %s; give the output of muster-plan --json", plan_path, why.text);
-    result = read_where(path, &list, &count, err);
-    for (size_t i = 0; i < count; i++) {
+    result = metrics_each_event(path, add_event, &where, &ignored, err) == 0 ? 0 : -1;
+    if (result == 0 && where.count == 0)
+        result = error_set(
+            err, CODE_DATA,
+            "%s.events does not tell yet where the time went: it does once a minute, and at the last step", path);
+    for (size_t i = 0; i < where.count; i++) {
         if (result == 0) {
             fputs(i ? "\n" : "", out);
-            print_where(out, &list[i], plan);
+            print_where(out, &where.list[i], plan);
         }
-        json_decref(list[i].first);
+        json_decref(where.list[i].first);
+        json_decref(where.list[i].most);
     }
-    free(list);
+    free(where.list);
     json_decref(plan);
     return result;
 }

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 
+#include "trainer/watch/gpu_watch.h"
 #include "trainer/watch/recorder.h"
 
 /* What a rank reports of itself, in floats, so that all ranks can exchange it as such. */
@@ -16,6 +17,8 @@ struct rank_time {
     float seconds;                /* own time of a step */
     float group;                  /* ranks of one group, such as the pipeline stage, have the same work */
     float spent[RECORDER_SHARES]; /* seconds since the last report (recorder_shares) */
+    float device_mib, host_mib;   /* of memory: the peak of the device's, and what of the host's is resident */
+    struct gpu_reading gpu;
 };
 
 struct straggler {
