@@ -73,6 +73,8 @@ ended_with() {
         ended_with 76
         wait $mpi_pid || true
     done
+    cp hang-*/hang-report.txt report
+    muster-report html metrics.jsonl | grep -qF "$(head -n 1 report)" # the page has it
 }
 
 # bats test_tags=quick

@@ -38,7 +38,7 @@ went_on() {
     local t=$((1764000000 + $2))
     echo "{\"event\":\"start\",\"step\":$2,\"repeated\":3,\"last\":$t,\"job\":\"17\",\"job_began\":1764000000," \
         "\"drain_seconds\":0.5,\"ready\":$((t + 9)),\"fault\":$t,\"ended\":$((t + 1)),\"checked\":$((t + 2))," \
-        "\"nodes\":\"$3\",\"cause\":\"a rank on $3 is dead\"}" >>"$1.events"
+        "\"nodes\":\"$3\",\"hang\":\"$DIR/hang-$3\",\"cause\":\"a rank on $3 is dead\"}" >>"$1.events"
     echo "{\"event\":\"first_step\",\"first_step\":$((t + 10))}" >>"$1.events"
 }
 
@@ -71,6 +71,9 @@ pointer() {
     count '<td>1 to 20</td><td>2</td>' 1
     count '<td>21 to 30</td><td>1</td>' 1
     count '<td>#1</td><td>20</td><td>0</td>' 1
+    count '<td>3</td><td>30</td>' 1
+    count 'class="saved" d="M[^M"]*v-5M[^M"]*v-5M[^M"]*v-5"' 1
+    count '<td>[1-9][0-9]* MiB</td><td>[1-9][0-9]* MiB</td>' 1
 }
 
 @test "runs are compared: the pointer shows each, smoothing and the log scale draw anew" {
@@ -120,14 +123,20 @@ pointer() {
         steps run.jsonl $((i * 7700 + 1)) $((i < 12 ? (i + 1) * 7700 : 100000)) $((4 - i % 2)) \
             's == 50123 ? 9.75 : 3 + 8 / s'
         [ "$i" = 0 ] || went_on run.jsonl $((i * 7700)) "n$i"
+        mkdir hang-n$i
+        { echo "rank $i on n$i is stopped, </script><b>it says"; yes 'rank 1 waits' | head -n 999; } >hang-n$i/hang-report.txt
     done
+    seq 100 100 100000 | sed 's/.*/{"event":"checkpoint","step":&,"seconds":1.25}/' >>run.jsonl.events
     time timeout 60 muster-report html run.jsonl -o page.html
     stat -c '%s bytes' page.html
     [ "$(stat -c %s page.html)" -lt 2000000 ]
     dom page.html "$(pointer 9.75)"
     count 'step 50,[0-9]* to 50,[0-9]*: 3.[0-9]* (3.0002 to 9.75)' 1
-    count '<td>100,000</td>' 1
+    count '<td>100,000</td>' 2
     count 'class="label"' 12
     count '#12 4→[34]\|#12 3→4' 1
     count 'a rank on n12 is dead' 1
+    count '<td>1,000</td><td>100,000</td><td>1.25</td>' 1
+    count 'Hang report of job 17 that began at ' 12
+    count 'rank 12 on n12 is stopped, &lt;/script&gt;&lt;b&gt;it says' 1
 }

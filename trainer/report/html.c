@@ -1,9 +1,12 @@
 #include "trainer/report/report_commands.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include <jansson.h>
 
 #include "common/text.h"
 
@@ -14,6 +17,9 @@ enum {
     BUCKETS = 2000,     /* at most, of a run */
     ALL_BUCKETS = 6000, /* of all runs together */
     ALL_MARKS = 300,    /* starts, and as many meshes, of all runs together */
+    ALL_CHECKPOINTS = 2000,
+    ALL_REPORTS = 20,
+    REPORT_BYTES = 4096,
 };
 
 enum measure { MEAN, LEAST, MOST };
@@ -100,6 +106,79 @@ static void write_series(FILE *out, const struct metrics *run, size_t buckets)
     fputc('}', out);
 }
 
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+/* At most `most` of the last ones. */
+static void append_last(json_t *list, json_t *item, size_t most)
+{
+    json_array_append_new(list, item);
+    if (json_array_size(list) > most)
+        json_array_remove(list, 0);
+}
+
+/* The hang report of the job that made this start; NULL if it has written none. */
+static json_t *read_report(json_t *start)
+{
+    const char *directory = json_string_value(json_object_get(start, "hang"));
+    char path[PATH_MAX], text[REPORT_BYTES];
+    FILE *file = NULL;
+    size_t length;
+
+    if (directory && snprintf(path, sizeof path, "%s/hang-report.txt", directory) < (int)sizeof path)
+        file = fopen(path, "re");
+    if (!file)
+        return NULL;
+    length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[text_utf8_end(text, length)] = '\0';
+    return json_pack("{s:O*, s:O*, s:s}", "job", json_object_get(start, "job"), "ready",
+                     json_object_get(start, "ready"), "text", text);
+}
+
+struct page_events {
+    json_t *checkpoints, *reports; /* arrays */
+    json_t *where;                 /* the last such event; NULL for none */
+    size_t saved;                  /* all checkpoints */
+    size_t most, most_reports;     /* that are listed */
+};
+
+static int take_event(void *arg, const char *kind, json_t *event, struct error *err)
+{
+    struct page_events *page = arg;
+    json_t *report;
+
+    (void)err;
+    if (strcmp(kind, "checkpoint") == 0) {
+        append_last(page->checkpoints, json_incref(event), page->most);
+        page->saved++;
+    }
+    if (strcmp(kind, "start") == 0 && (report = read_report(event)))
+        append_last(page->reports, report, page->most_reports);
+    if (strcmp(kind, "where") == 0) {
+        json_decref(page->where);
+        page->where = json_incref(event);
+    }
+    return 0;
+}
+
+/* Members of a run: checkpoints, hang reports, and the last event that tells where the time goes. */
+static void write_events(FILE *out, const char *path, size_t runs)
+{
+    struct page_events page = {.checkpoints = json_array(),
+                               .reports = json_array(),
+                               .most = ALL_CHECKPOINTS / runs,
+                               .most_reports = 1 + ALL_REPORTS / runs};
+    struct metrics_damage ignored = {0};
+    json_t *all;
+
+    metrics_each_event(path, take_event, &page, &ignored, NULL); /* read before; what is new in it is left out */
+    all = json_pack("{s:I, s:o, s:o, s:o*}", "saved", (json_int_t)page.saved, "checkpoints", page.checkpoints,
+                    "reports", page.reports, "where", page.where);
+    fputs(",\"events\":", out);
+    json_dumpf(all, out, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(all);
+}
+
 static int write_runs(FILE *out, const struct report_run *runs, size_t count, struct error *err)
 {
     fprintf(out, "{\"made\":%ld,\"runs\":[", (long)time(NULL));
@@ -116,6 +195,7 @@ static int write_runs(FILE *out, const struct report_run *runs, size_t count, st
         json_real_member(out, "time", run->steps[run->count - 1].time);
         fputs(",\"series\":", out);
         write_series(out, run, run->count < buckets ? run->count : buckets);
+        write_events(out, runs[i].name, count);
         fputc('}', out);
     }
     fputs("]}", out);

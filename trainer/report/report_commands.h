@@ -66,8 +66,9 @@ int plot_write(FILE *out, const struct plot *plot, struct error *err);
 /*
  * Runs as one page of HTML that needs no other file and no network: page.html with the runs as JSON in it. Its script
  * draws the losses, the rates, the learning rate, the norm of the gradient and the loss scale over the steps, with a
- * mark for each change of mesh and each start that went on. Tables have the runs, their meshes and their restarts. A
- * series without a finite value is not drawn.
+ * mark for each change of mesh and each start that went on, and a stroke for each checkpoint. Tables have the runs, with
+ * their checkpoints, memory and GPUs, their meshes and their restarts; hang reports can be opened, if their files are
+ * where the run has written them. A series without a finite value is not drawn.
  *
  * The page stays below 2 MB. A run of more than 2000 steps (fewer if there are more than three runs) is thinned to
  * buckets of steps with the mean of each. Of losses, tokens/s, seconds a step and the norm a bucket also has the least
