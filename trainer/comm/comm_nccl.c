@@ -84,14 +84,31 @@ static struct comm_request *finish_start(struct nccl_request *request, ncclResul
     return NULL; /* the request is not reused: the stream may still use it */
 }
 
+/* Until the computing before an operation is done, waiting for that costs nothing: recorder_device_busy. Returns whether
+ * it is still to be done. */
+static bool follow_computing(struct comm_nccl *c, bool first, bool busy)
+{
+    if (first) {
+        busy = cudaEventRecord(c->computed, c->compute) == cudaSuccess;
+        recorder_device_busy(busy);
+    }
+    if (busy && cudaEventQuery(c->computed) != cudaErrorNotReady) {
+        recorder_device_busy(false);
+        busy = false;
+    }
+    return busy;
+}
+
 static int nccl_wait(struct comm_request *base, struct error *err)
 {
     struct nccl_request *request = (struct nccl_request *)base;
     struct comm_nccl *c = (struct comm_nccl *)base->comm;
     cudaError_t status;
     unsigned polls = 0;
+    bool busy = false;
 
     while ((status = cudaEventQuery(request->done)) == cudaErrorNotReady) {
+        busy = follow_computing(c, polls == 0, busy);
         if (++polls % 16 == 0)
             sched_yield();
         if (polls % 256 == 0 && nccl_look(c->root, c->member.handle, err) < 0)

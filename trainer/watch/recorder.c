@@ -11,6 +11,7 @@ static struct {
     double spent[RECORDER_SHARES];
     enum recorder_share share; /* of the time since then */
     int64_t since;
+    int64_t idle_since; /* in an operation: when this rank had nothing else to do; 0: it has */
     enum recorder_share axis[RECORD_COMMS];
 } recorder;
 
@@ -284,11 +285,24 @@ void recorder_wait_begin(const struct record_op *op)
 {
     if (!recorder.file || op->number == 0)
         return;
-    recorder.now.last_change = recorder.now.waiting_since = recorder_now();
+    recorder.now.last_change = recorder.now.waiting_since = recorder.idle_since = recorder_now();
     if (recorder.share == SHARE_COMPUTING)
         begin_share(recorder.axis[op->comm], recorder.now.last_change);
     recorder.now.waiting = *op;
     write_parts(NULL, 0, NULL, 0);
+}
+
+void recorder_device_busy(bool busy)
+{
+    int64_t now = recorder_now();
+
+    if (!recorder.file || recorder.now.waiting_since == 0)
+        return;
+    recorder.idle_since = busy ? 0 : now;
+    if (busy && recorder.share > SHARE_OTHER)
+        begin_share(SHARE_COMPUTING, now);
+    else if (!busy && recorder.share == SHARE_COMPUTING)
+        begin_share(recorder.axis[recorder.now.waiting.comm], now);
 }
 
 void recorder_leave(const struct record_op *op)
@@ -300,8 +314,8 @@ void recorder_leave(const struct record_op *op)
     if (!recorder.file || op->number == 0)
         return;
     now = recorder_now();
-    if (recorder.now.waiting_since)
-        recorder.now.waited_seconds += 1e-9 * (double)(now - recorder.now.waiting_since);
+    if (recorder.now.waiting_since && recorder.idle_since)
+        recorder.now.waited_seconds += 1e-9 * (double)(now - recorder.idle_since);
     if (recorder.share > SHARE_OTHER)
         begin_share(SHARE_COMPUTING, now);
     recorder.now.last_change = now;

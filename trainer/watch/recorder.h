@@ -33,13 +33,13 @@ void recorder_base(const char *what);
 void recorder_step(int64_t step);
 void recorder_micro_batch(int64_t micro_batch);
 
-/* Seconds spent waiting in operations since the start. The rest of a step's time is this rank's own work. */
+/* Seconds spent waiting in operations since the start, but for those of recorder_device_busy. The rest of a step's time
+ * is this rank's own work. */
 double recorder_waited_seconds(void);
 
 /*
  * Where this rank's time has gone since the start, in seconds, all of it: work by its phase, and waiting in operations
- * while computing by the axis. On a GPU an operation begins when what was enqueued before it is done: waiting for one
- * contains that, too.
+ * while computing by the axis.
  */
 enum recorder_share {
     SHARE_COMPUTING,
@@ -86,6 +86,7 @@ bool recorder_must_add_comm(int comm);
 void recorder_enter(struct record_op *op, int comm, enum record_kind kind, int peer, const char *unit,
                     const char *data);
 void recorder_wait_begin(const struct record_op *op); /* the rank begins to wait for it */
-void recorder_leave(const struct record_op *op);      /* the wait has ended, also by failure; or the start failed */
+void recorder_device_busy(bool busy); /* in a wait: the device still computes, or no longer, which is then waiting */
+void recorder_leave(const struct record_op *op); /* the wait has ended, also by failure; or the start failed */
 
 #endif
