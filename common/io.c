@@ -41,6 +41,19 @@ ssize_t io_read_at(int fd, void *buffer, size_t bytes, off_t offset)
     return (ssize_t)done;
 }
 
+int io_absolute(char *path, size_t size, const char *name, struct error *err)
+{
+    char here[PATH_MAX] = "";
+    int length;
+
+    if (name[0] != '/' && !getcwd(here, sizeof here))
+        return error_errno(err, CODE_IO, "the working directory");
+    length = name[0] == '/' ? snprintf(path, size, "%s", name) : snprintf(path, size, "%s/%s", here, name);
+    if (length >= (int)size)
+        return error_set(err, CODE_CONFIG, "%.100s...: is too long a path", name);
+    return 0;
+}
+
 int io_sync_parent(const char *path)
 {
     char copy[PATH_MAX];

@@ -14,6 +14,9 @@ int io_write_all(int fd, const void *data, size_t bytes);
 /* Reads at `offset`. Returns the bytes read, fewer than asked for only at the end of the file; or -1 with errno. */
 ssize_t io_read_at(int fd, void *buffer, size_t bytes, off_t offset);
 
+/* `name` from the root, into path; CODE_CONFIG if it has no room there. */
+int io_absolute(char *path, size_t size, const char *name, struct error *err);
+
 /* fsync of the directory that holds `path`: a new or renamed file is on disk only after that. -1 with errno. */
 int io_sync_parent(const char *path);
 

@@ -29,7 +29,7 @@ struct run {
     struct engine *engine;
     struct metrics_link *metrics;    /* on rank 0; NULL elsewhere and without report.metrics */
     struct watchdog *watchdog;       /* NULL with one rank or report.hang_seconds = 0 */
-    char *hang;                      /* on rank 0: the directory of its report, absolute; NULL without one */
+    char hang[1024];                 /* on rank 0: the directory of its report, from the root; "" for none */
     struct rank_location *locations; /* [world] where each rank runs */
     struct nodes nodes;              /* which ranks share a node */
     bool *slow;                      /* [world] the stragglers of the last check */

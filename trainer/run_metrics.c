@@ -259,7 +259,7 @@ static void add_start(struct run *run)
                                   .job_began = began ? strtod(began, NULL) : run->began,
                                   .drain_seconds = run->drain_seconds,
                                   .ready = clock_realtime(),
-                                  .hang = run->hang};
+                                  .hang = run->hang[0] ? run->hang : NULL};
 
     if (job)
         snprintf(start.job, sizeof start.job, requeues ? "%s.%s" : "%s", job, requeues);

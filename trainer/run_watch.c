@@ -1,6 +1,5 @@
 /* run_watch.c - starts and stops the flight recorder and the watchdog of a run, and logs stragglers. */
 #include <libgen.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +7,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/memory_limit.h"
+#include "common/text.h"
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
 #include "trainer/watch/straggler.h"
@@ -52,14 +53,12 @@ static void name_output(struct hang_output *output, const struct job *job)
         snprintf(output->directory, sizeof output->directory, "%s/%s-%d", base, name, k);
 }
 
-/* malloc'ed; NULL if it cannot be told. */
-static char *absolute_path(const char *path)
+/* For the metrics, whose text is UTF-8. */
+static void name_report(struct run *run, const char *directory)
 {
-    char here[PATH_MAX], *absolute = NULL;
-
-    if (path[0] == '/')
-        return strdup(path);
-    return getcwd(here, sizeof here) && asprintf(&absolute, "%s/%s", here, path) > 0 ? absolute : NULL;
+    if (io_absolute(run->hang, sizeof run->hang, directory, NULL) < 0 ||
+        text_utf8_end(run->hang, strlen(run->hang)) < strlen(run->hang))
+        run->hang[0] = '\0';
 }
 
 /* Without links, a rank that is killed is noticed by the ranks of its node alone. */
@@ -101,7 +100,7 @@ static int start_watchdog(struct run *run, struct record_file *record, struct li
     }
     run->watchdog = watchdog_start(&config, err);
     if (config.rank == 0)
-        run->hang = absolute_path(config.output.directory);
+        name_report(run, config.output.directory);
     comm_await_cause(run->watchdog ? WATCHDOG_SECONDS : 0);
     return comm_agree(run->world, run->watchdog ? 0 : -1, err);
 }
@@ -149,7 +148,6 @@ void run_watch_stop(struct run *run)
     run->watchdog = NULL;
     nodes_free(&run->nodes);
     gpu_watch_destroy(run->gpu);
-    free(run->hang);
     free(run->slow);
     free(run->computed);
 }

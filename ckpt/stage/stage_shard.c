@@ -12,6 +12,7 @@
 #include "ckpt/write/attempt.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
+#include "common/io.h"
 
 /* ---- the copy ---------------------------------------------------------------------------------------------------- */
 
@@ -119,20 +120,6 @@ static int fill_file(const struct ckpt_stage *stage, const struct ckpt_save *sav
 
 /* ---- staging ----------------------------------------------------------------------------------------------------- */
 
-/* The drainer has another working directory. */
-static int make_absolute(char *path, size_t size, const char *dir, struct error *err)
-{
-    char here[4096] = "";
-    int length;
-
-    if (dir[0] != '/' && !getcwd(here, sizeof here))
-        return error_errno(err, CODE_IO, "the working directory");
-    length = dir[0] == '/' ? snprintf(path, size, "%s", dir) : snprintf(path, size, "%s/%s", here, dir);
-    if (length >= (int)size)
-        return error_set(err, CODE_CONFIG, "%.100s...: is too long for a checkpoint directory", dir);
-    return 0;
-}
-
 static int describe_staged(const struct ckpt_stage *stage, const struct ckpt_save *save, struct staged_save *staged,
                            struct error *err)
 {
@@ -145,7 +132,7 @@ static int describe_staged(const struct ckpt_stage *stage, const struct ckpt_sav
         .started = clock_realtime(),
     };
     snprintf(staged->attempt, sizeof staged->attempt, "%s", save->attempt);
-    return make_absolute(staged->dir, sizeof staged->dir, save->dir, err);
+    return io_absolute(staged->dir, sizeof staged->dir, save->dir, err); /* the drainer has another working directory */
 }
 
 /* Gives the filled slot its name in `directory` and then writes the part, which means that both are complete. */
