@@ -122,18 +122,29 @@ int run_watch_start(struct run *run, struct error *err);
 
 /*
  * Once a step; own_seconds: this rank's time without waiting for others. With each log line, logs the stragglers
- * (report.straggler_factor) among the ranks of each pipeline stage, which have the same work; and once a minute, and when
- * all steps are done, gives the metrics an event that tells where the ranks' time has gone. Collective.
+ * (report.straggler_factor) among the ranks of each pipeline stage, which have the same work, and calls run_where_take
+ * and run_where_add. Collective.
  */
 int run_stragglers(struct run *run, double own_seconds, struct error *err);
-
-/* When the first step can begin: run_stragglers measures from here on. */
-void run_where_start(struct run *run);
 
 /* This rank will end, and communicates no more except in comm_world_fail: its end is not reported as a lost rank. After
  * a hang it waits a few seconds for the other ranks of this host (watchdog_leave_together). */
 void run_announce_end(struct run *run);
 void run_watch_stop(struct run *run);
+
+/* ---- run_where.c ---- */
+
+/* When the first step can begin: what ranks take is measured from here on. */
+void run_where_start(struct run *run);
+
+/* With each log line: sets what this rank took since the last one; on rank 0, adds what all took, logs errors of their
+ * GPUs, and gives the metrics an event when it is due. */
+struct rank_time;
+void run_where_take(struct run *run, struct rank_time *own);
+void run_where_add(struct run *run, const struct rank_time *times);
+
+/* `err`: why this rank ends, or NULL. Then an error that the driver reports of its GPU is put before it. */
+void run_where_stop(struct run *run, struct error *err);
 
 /*
  * ---- run_tokenizer.c ----

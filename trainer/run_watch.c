@@ -1,6 +1,5 @@
 /* run_watch.c - starts and stops the flight recorder and the watchdog of a run, and logs stragglers. */
 #include <libgen.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,6 @@
 
 #include "common/clock.h"
 #include "common/io.h"
-#include "common/memory_limit.h"
 #include "common/text.h"
 #include "trainer/run.h"
 #include "trainer/watch/recorder.h"
@@ -147,7 +145,6 @@ void run_watch_stop(struct run *run)
     }
     run->watchdog = NULL;
     nodes_free(&run->nodes);
-    gpu_watch_destroy(run->gpu);
     free(run->slow);
     free(run->computed);
 }
@@ -172,119 +169,6 @@ static void log_stragglers(const struct run *run, const struct straggler *found,
         run->slow[found[i].rank] = true;
 }
 
-/* ---- where the time goes ---- */
-
-enum { WHERE_SECONDS = 60 }; /* between two events */
-_Static_assert(RECORDER_SHARES <= METRICS_SHARES_MOST, "raise METRICS_SHARES_MOST");
-_Static_assert(GPU_VALUES == METRICS_GPU_MOST, "as many values of a GPU");
-
-static void begin_where(struct run *run)
-{
-    const struct mesh *mesh = &run->engine->config.mesh;
-
-    run->where = (struct metrics_where){.dp = mesh->dp,
-                                        .tp = mesh->tp,
-                                        .pp = mesh->pp,
-                                        .names = recorder_share_names,
-                                        .shares = RECORDER_SHARES,
-                                        .gpu_names = gpu_value_names};
-    run->where_since = clock_monotonic();
-    memset(run->computed, 0, (size_t)comm_size(run->world) * sizeof *run->computed);
-}
-
-/* Ranks of one stage have the same work. */
-static void find_slowest(struct metrics_where *w, const struct run *run, const struct rank_time *times)
-{
-    int world = comm_size(run->world);
-
-    w->slowest = run->locations[0].host;
-    w->slower = 1;
-    for (int stage = 0; stage < w->pp; stage++) {
-        double mean = 0;
-
-        for (int rank = 0; rank < world; rank++)
-            mean += times[rank].group == (float)stage ? run->computed[rank] * w->pp / world : 0;
-        for (int rank = 0; rank < world; rank++)
-            if (times[rank].group == (float)stage && run->computed[rank] > w->slower * mean) {
-                w->slower = run->computed[rank] / mean;
-                w->slowest = run->locations[rank].host;
-            }
-    }
-}
-
-/* Of a rank on `host`. */
-static void add_gpu(struct metrics_where *w, const struct gpu_reading *gpu, const char *host)
-{
-    for (int i = 0; i < GPU_VALUES; i++)
-        if (!isnan(gpu->values[i])) {
-            w->gpu_sums[i] += gpu->values[i];
-            w->gpu_readings[i]++;
-        }
-    if (!isnan(gpu->values[GPU_CLOCK]) && (!w->lowest || gpu->values[GPU_CLOCK] < w->lowest_mhz)) {
-        w->lowest = host;
-        w->lowest_mhz = gpu->values[GPU_CLOCK];
-        w->lowest_celsius = gpu->values[GPU_CELSIUS];
-    }
-    w->ecc += gpu->ecc;
-    w->xid = gpu->xid > 0 ? gpu->xid : w->xid;
-}
-
-static void log_gpu_errors(const struct run *run, const struct gpu_reading *gpu, int rank)
-{
-    const char *host = run->locations[rank].host;
-
-    if (gpu->xid > 0)
-        run_log(run, "warning: the GPU of rank %d on %s: the driver reports error XID %.0f", rank, host, gpu->xid);
-    if (gpu->ecc > 0)
-        run_log(run, "warning: the GPU of rank %d on %s: %.0f uncorrected errors of its memory", rank, host, gpu->ecc);
-}
-
-/* On rank 0: adds what the ranks report, and makes an event of it when it is due. */
-static void add_shares(struct run *run, const struct rank_time *times)
-{
-    struct metrics_where *w = &run->where;
-    bool last = run->engine->step == (uint64_t)run->job->batch.steps;
-    int world = comm_size(run->world);
-
-    for (int rank = 0; rank < world; rank++) {
-        run->computed[rank] += times[rank].spent[SHARE_COMPUTING];
-        for (int i = 0; i < RECORDER_SHARES; i++)
-            w->mean[i] += times[rank].spent[i] / world;
-        w->device_mib = fmax(w->device_mib, times[rank].device_mib);
-        w->host_mib = fmax(w->host_mib, times[rank].host_mib);
-        add_gpu(w, &times[rank].gpu, run->locations[rank].host);
-        log_gpu_errors(run, &times[rank].gpu, rank);
-    }
-    for (int i = 0; i < RECORDER_SHARES; i++)
-        w->rank0[i] += times[0].spent[i];
-    if (!last && clock_monotonic() - run->where_since < WHERE_SECONDS)
-        return;
-    find_slowest(w, run, times);
-    run_metrics_where(run, w);
-    begin_where(run);
-}
-
-void run_where_start(struct run *run)
-{
-    unsigned char name[GPU_NAME];
-
-    if (device_stream(run->engine->dev) && device_gpu_name(run->engine->dev, name, NULL) == 0)
-        run->gpu = gpu_watch_create(name);
-    recorder_shares(run->shares);
-    begin_where(run);
-}
-
-/* Sets what this rank spent since the last check. */
-static void take_shares(struct run *run, float spent[RECORDER_SHARES])
-{
-    double now[RECORDER_SHARES];
-
-    recorder_shares(now);
-    for (int i = 0; i < RECORDER_SHARES; i++)
-        spent[i] = (float)(now[i] - run->shares[i]);
-    memcpy(run->shares, now, sizeof now);
-}
-
 int run_stragglers(struct run *run, double own_seconds, struct error *err)
 {
     struct rank_time own = {.group = (float)run->engine->config.coords.pp};
@@ -300,10 +184,7 @@ int run_stragglers(struct run *run, double own_seconds, struct error *err)
     own.seconds = (float)(run->own_seconds / (double)run->watched_steps);
     run->watched_steps = 0;
     run->own_seconds = 0;
-    take_shares(run, own.spent);
-    own.device_mib = (float)device_bytes_peak(run->engine->dev, MEMORY_DEVICE) / (1 << 20);
-    own.host_mib = (float)memory_own() / (1 << 20);
-    gpu_watch_read(run->gpu, &own.gpu);
+    run_where_take(run, &own);
     times = run_gather(run, &own, sizeof own / sizeof(float), "step times", err);
     if (!times)
         return -1;
@@ -311,7 +192,7 @@ int run_stragglers(struct run *run, double own_seconds, struct error *err)
     if (found) {
         log_stragglers(run, found,
                        stragglers_find(found, times, comm_size(run->world), run->job->report.straggler_factor));
-        add_shares(run, times);
+        run_where_add(run, times);
     }
     free(found);
     free(times);

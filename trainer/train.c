@@ -305,6 +305,7 @@ int train(const struct job *job, struct comm *world, struct error *err)
     run.terminal = run.leader && terminal_inspect(STDOUT_FILENO).live;
     started = run_start(&run, err) == 0;
     result = started ? run_steps(&run, err) : -1;
+    run_where_stop(&run, result < 0 ? err : NULL);
     run_announce_end(&run);
     if (result >= 0) {
         run_log(&run, "%s at step %" PRIu64, result == CODE_OK ? "done" : "stopped", run.engine->step);

@@ -2,7 +2,7 @@
  * standin_nvml.c - a library with NVML's functions (common/nvml.h), for one GPU, whose name begins with GPU-40: at 650 of
  * 700 W, held down by power for 62% of the time, at 1410 MHz and 71 degrees. MUSTER_STANDIN_NVML has letters:
  * "e" three more uncorrected errors of memory at each question, "x" XID 94 at the second question, "r" a row that needs a reset,
- * "n" the GPU tells neither energy nor clock.
+ * "n" the GPU tells neither energy nor clock, nor what holds that down, "b" the errors of memory were set back to 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,8 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *device)
 int nvmlDeviceGetTotalEccErrors(nvml_device device, int type, int counter, unsigned long long *errors)
 {
     (void)device;
-    *errors = has('e') ? ecc_errors += 3 : 0;
+    ecc_errors = has('b') ? 0 : ecc_errors + (has('e') ? 3 : 0);
+    *errors = ecc_errors;
     return type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED && counter == NVML_VOLATILE_ECC ? NVML_SUCCESS : NOT_SUPPORTED;
 }
 
@@ -121,7 +122,7 @@ int nvmlDeviceGetViolationStatus(nvml_device device, int policy, struct nvml_vio
 {
     (void)device;
     time->violation = (unsigned long long)(clock_monotonic() * 0.62e9);
-    return policy == NVML_PERF_POLICY_POWER ? NVML_SUCCESS : NOT_SUPPORTED;
+    return policy == NVML_PERF_POLICY_POWER && !has('n') ? NVML_SUCCESS : NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetClockInfo(nvml_device device, int type, unsigned *mhz)

@@ -101,6 +101,30 @@ pointer() {
     [ "$(grep -cFf linear dom)" -eq 0 ]
 }
 
+@test "odd lines among the events do not stop the page, nor what is no file in the place of a hang report" {
+    steps run.jsonl 1 9 4 5
+    mkdir hang-fifo hang-link
+    mkfifo hang-fifo/hang-report.txt
+    ln -s run.jsonl hang-link/hang-report.txt
+    cat >run.jsonl.events <<END
+{"event":"checkpoint","seconds":1.5}
+{"event":"checkpoint","step":4,"seconds":"</script>"}
+{"event":"checkpoint","step":6,"seconds":2.5,"more":[1,2]}
+{"event":"start","step":8,"job":3,"hang":"$DIR/hang-fifo"}
+{"event":"start","hang":"$DIR/hang-link"}
+{"event":"start","hang":7}
+{"event":"where","steps":9e99,"mean":{"computing":1}}
+{"event":"where","steps":3,"mean":7,"gpus":null,"device_mib":"x","host_mib":12}
+{"event":"where","steps":2,"mean":{"computing":1},"gpus":[1],"device_mib":{}}
+END
+    timeout 20 muster-report html run.jsonl -o page.html
+    dom page.html
+    count 'class="curve"' 6
+    count '<td>3</td><td>8</td><td>2.50</td><td>12 MiB</td>' 1
+    count 'Hang report' 0
+    timeout 20 muster-report where run.jsonl
+}
+
 @test "a run that is going on: a torn line is left out, and the next page has more" {
     steps run.jsonl 1 3 4 '3 + 8 / s'
     printf '{"step":4,"cons' >>run.jsonl
@@ -125,8 +149,9 @@ pointer() {
         [ "$i" = 0 ] || went_on run.jsonl $((i * 7700)) "n$i"
         mkdir hang-n$i
         { echo "rank $i on n$i is stopped, </script><b>it says"; yes 'rank 1 waits' | head -n 999; } >hang-n$i/hang-report.txt
+        seq $((i * 7700 + 100)) 100 $((i < 12 ? (i + 1) * 7700 : 100000)) |
+            sed 's/.*/{"event":"checkpoint","step":&,"seconds":1.25}/' >>run.jsonl.events
     done
-    seq 100 100 100000 | sed 's/.*/{"event":"checkpoint","step":&,"seconds":1.25}/' >>run.jsonl.events
     time timeout 60 muster-report html run.jsonl -o page.html
     stat -c '%s bytes' page.html
     [ "$(stat -c %s page.html)" -lt 2000000 ]

@@ -73,14 +73,22 @@ standin_tree() {
 
 @test "the log and muster-report where tell the power, the clock and the errors of the GPUs" {
     MUSTER_NVML=$BUILD/tests/cuda/.libs/libstandin_nvml.so MUSTER_STANDIN_NVML=ex train nvml 2 batch.steps=20
-    grep -q '^warning: the GPU of rank 0 on .*: the driver reports error XID 94$' "$DIR/nvml.log"
-    grep -q '^warning: the GPU of rank 0 on .*: [0-9]* uncorrected errors of its memory$' "$DIR/nvml.log"
+    grep -q '^warning: the GPU of rank 0 on .*: the driver reports error XID 94, and 3 uncorrected errors of its memory$' "$DIR/nvml.log"
     muster-report where "$DIR/nvml.jsonl" | tee table
     grep -qE '^  computing +[0-9.]+ +[5-9][0-9]\.[0-9]%' table # not waiting for what the GPU does before an operation
-    grep -q '^  GPUs: 65[0-9] W each of 700 W, which held their clock down for 62% of the time; 1410 MHz, 71 C$' table
+    grep -q '^  GPUs: 65[0-9] W each of 700 W, clock held down by power for 62% of the time, 1410 MHz, 71 C$' table
     grep -q '^  lowest clock: 1410 MHz at 71 C, on ' table
-    grep -q '^  last error of a GPU: XID 94$' table
+    grep -q '^  first error of a GPU: XID 94$' table
     muster-report html "$DIR/nvml.jsonl" | grep -q '"sm_mhz":1410'
+}
+
+@test "the message of a rank whose GPU fails begins with the driver's error" {
+    local code=0
+    MUSTER_NVML=$BUILD/tests/cuda/.libs/libstandin_nvml.so MUSTER_STANDIN_NVML=x MUSTER_STANDIN_BREAK=200 \
+        train broken 1 || code=$?
+    cat "$DIR/broken.log"
+    [ $code = 70 ]
+    grep -q '^muster-train: the driver reports error XID 94 of this GPU: cuda: .*cudaErrorLaunchFailure' "$DIR/broken.log"
 }
 
 @test "bench/gpu-day measures steps, operations and a save on the stand-in" {

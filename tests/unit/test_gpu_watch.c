@@ -9,6 +9,7 @@
 #include "trainer/watch/gpu_watch.h"
 
 static unsigned char uuid[16];
+static struct error err;
 
 /* The letters of the stand-in. */
 static int prepare(const char *letters)
@@ -25,7 +26,7 @@ static void tells_what_the_driver_tells(void **state)
 
     (void)state;
     prepare("ex");
-    watch = gpu_watch_create(uuid);
+    watch = gpu_watch_create(uuid, &err);
     assert_non_null(watch);
     gpu_watch_read(watch, &r); /* too early */
     for (int i = 0; i < GPU_VALUES; i++)
@@ -48,12 +49,13 @@ static void leaves_out_what_a_gpu_does_not_tell(void **state)
     struct gpu_reading r;
 
     (void)state;
-    prepare("n");
-    watch = gpu_watch_create(uuid);
+    prepare("en");
+    watch = gpu_watch_create(uuid, &err);
     assert_non_null(watch);
+    prepare("bn");
     usleep(1100000);
     gpu_watch_read(watch, &r);
-    assert_true(isnan(r.values[GPU_WATTS]) && isnan(r.values[GPU_CLOCK]));
+    assert_true(isnan(r.values[GPU_WATTS]) && isnan(r.values[GPU_CLOCK]) && isnan(r.values[GPU_POWER_LIMITED]));
     assert_float_equal(r.values[GPU_CELSIUS], 71, 0);
     assert_true(r.ecc == 0);
     gpu_watch_destroy(watch);
@@ -66,9 +68,12 @@ static void does_without(void **state)
     (void)state;
     prepare("");
     uuid[15] = 0x41; /* another GPU */
-    assert_null(gpu_watch_create(uuid));
+    assert_null(gpu_watch_create(uuid, &err));
+    assert_string_equal(err.text, "NVML does not know GPU-40404040-4040-4040-4040-404040404041: Not Found");
     setenv("MUSTER_NVML", "/nonexistent", 1);
-    assert_null(gpu_watch_create(uuid));
+    assert_null(gpu_watch_create(uuid, &err));
+    assert_non_null(strstr(err.text, "NVML cannot be opened: /nonexistent"));
+    assert_int_equal(gpu_watch_xid(NULL, 1000), 0);
     gpu_watch_read(NULL, &r);
     assert_true(isnan(r.values[GPU_WATTS]) && r.ecc == 0 && r.xid == 0);
     gpu_watch_destroy(NULL);

@@ -84,8 +84,7 @@ static struct comm_request *finish_start(struct nccl_request *request, ncclResul
     return NULL; /* the request is not reused: the stream may still use it */
 }
 
-/* Until the computing before an operation is done, waiting for that costs nothing: recorder_device_busy. Returns whether
- * it is still to be done. */
+/* A wait begins when all that was enqueued before is done; whether it still is to be. */
 static bool follow_computing(struct comm_nccl *c, bool first, bool busy)
 {
     if (first) {

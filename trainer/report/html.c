@@ -1,13 +1,17 @@
 #include "trainer/report/report_commands.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
+#include "common/io.h"
 #include "common/text.h"
 
 extern const char html_page[];       /* page.html, by a rule of module.am */
@@ -116,52 +120,59 @@ static void append_last(json_t *list, json_t *item, size_t most)
         json_array_remove(list, 0);
 }
 
-/* The hang report of the job that made this start; NULL if it has written none. */
+/* The hang report of the job that made this start, a regular file; NULL if it has written none. */
 static json_t *read_report(json_t *start)
 {
     const char *directory = json_string_value(json_object_get(start, "hang"));
-    char path[PATH_MAX], text[REPORT_BYTES];
-    FILE *file = NULL;
-    size_t length;
+    char path[PATH_MAX] = "", text[REPORT_BYTES + PATH_MAX + 64];
+    struct stat is;
+    ssize_t length = 0;
+    int fd = -1;
 
     if (directory && snprintf(path, sizeof path, "%s/hang-report.txt", directory) < (int)sizeof path)
-        file = fopen(path, "re");
-    if (!file)
+        fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &is) == 0 && S_ISREG(is.st_mode))
+        length = io_read_at(fd, text, REPORT_BYTES, 0);
+    if (fd >= 0)
+        close(fd);
+    if (length <= 0)
         return NULL;
-    length = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[text_utf8_end(text, length)] = '\0';
+    text[length] = '\0';
+    text[text_utf8_end(text, (size_t)length)] = '\0';
+    if (length == REPORT_BYTES)
+        snprintf(text + strlen(text), PATH_MAX + 64, "\n... all of it is in %s", path);
     return json_pack("{s:O*, s:O*, s:s}", "job", json_object_get(start, "job"), "ready",
                      json_object_get(start, "ready"), "text", text);
 }
 
 struct page_events {
     json_t *checkpoints, *reports; /* arrays */
-    json_t *where;                 /* the last such event; NULL for none */
-    size_t saved;                  /* all checkpoints */
+    json_int_t saved, last;        /* all checkpoints; the step of the last one */
     size_t most, most_reports;     /* that are listed */
 };
 
+/* Also one that a run went on from: the epilog may have committed it. */
 static int take_event(void *arg, const char *kind, json_t *event, struct error *err)
 {
+    json_t *seconds = json_object_get(event, "seconds"), *report;
+    json_int_t step = json_integer_value(json_object_get(event, "step"));
     struct page_events *page = arg;
-    json_t *report;
+    bool starts = strcmp(kind, "start") == 0;
 
     (void)err;
-    if (strcmp(kind, "checkpoint") == 0) {
-        append_last(page->checkpoints, json_incref(event), page->most);
+    if ((starts || strcmp(kind, "checkpoint") == 0) && step > 0 && step != page->last) {
+        append_last(page->checkpoints,
+                    json_pack("{s:I, s:O*}", "step", step, "seconds", json_is_number(seconds) ? seconds : NULL),
+                    page->most);
         page->saved++;
+        page->last = step;
     }
-    if (strcmp(kind, "start") == 0 && (report = read_report(event)))
+    if (starts && (report = read_report(event)))
         append_last(page->reports, report, page->most_reports);
-    if (strcmp(kind, "where") == 0) {
-        json_decref(page->where);
-        page->where = json_incref(event);
-    }
     return 0;
 }
 
-/* Members of a run: checkpoints, hang reports, and the last event that tells where the time goes. */
+/* Members of a run: checkpoints, hang reports, and what was measured. */
 static void write_events(FILE *out, const char *path, size_t runs)
 {
     struct page_events page = {.checkpoints = json_array(),
@@ -172,8 +183,8 @@ static void write_events(FILE *out, const char *path, size_t runs)
     json_t *all;
 
     metrics_each_event(path, take_event, &page, &ignored, NULL); /* read before; what is new in it is left out */
-    all = json_pack("{s:I, s:o, s:o, s:o*}", "saved", (json_int_t)page.saved, "checkpoints", page.checkpoints,
-                    "reports", page.reports, "where", page.where);
+    all = json_pack("{s:I, s:o, s:o, s:o}", "saved", page.saved, "checkpoints", page.checkpoints, "reports",
+                    page.reports, "measured", where_measured(path));
     fputs(",\"events\":", out);
     json_dumpf(all, out, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(all);

@@ -147,6 +147,7 @@ static size_t write_event(char *buf, json_t *event, size_t digits)
     size_t used = json_dumpb(event, buf, METRICS_LINE_SIZE - 1, JSON_COMPACT | JSON_REAL_PRECISION(digits));
 
     json_decref(event);
+    used = used < METRICS_LINE_SIZE ? used : 0; /* it has no room: lines may be empty */
     buf[used] = '\n';
     return used + 1;
 }

@@ -118,7 +118,7 @@ struct metrics_where {
         *lowest; /* the node of the GPU with the lowest clock; NULL for none; its clock, and its temperature then */
     double lowest_mhz, lowest_celsius;
     double ecc; /* uncorrected errors of their memory */
-    double xid; /* the last error, by NVIDIA's number; 0: none */
+    double xid; /* the first error, by NVIDIA's number; 0: none */
 };
 
 size_t metrics_format_where(char *buf, const struct metrics_where *w);

@@ -146,9 +146,10 @@ static void add_event(struct metrics_file *f, const char *line, size_t length)
         close(fd);
     }
     if (done != (ssize_t)length && !f->events_failed)
-        writer_tell(f, ' ',
-                    "warning: cannot write %s: %s; muster-report does not show this start, or where its time goes",
-                    name, done < 0 ? strerror(errno) : "no space");
+        writer_tell(
+            f, ' ',
+            "warning: cannot write %s: %s; muster-report shows less of starts, checkpoints and where the time goes",
+            name, done < 0 ? strerror(errno) : "no space");
     f->events_failed = done != (ssize_t)length;
 }
 

@@ -136,6 +136,10 @@ double starts_allocated(const struct metrics *metrics, double *counted);
  */
 int where_print(FILE *out, const char *path, const char *plan_path, struct error *err);
 
+/* What it tells of the last mesh beside the times, as an object with numbers: device_mib, host_mib, and of GPUs watts,
+ * power_limited, sm_mhz, celsius; each if it is known. */
+struct json_t *where_measured(const char *path);
+
 /* ---- two runs, step by step ---- */
 
 struct compare_run {

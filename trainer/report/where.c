@@ -11,8 +11,10 @@ struct where {
     json_t *most;  /* the last one of those with the most steps: few steps are noise */
     json_int_t steps;
     double mean[METRICS_SHARES_MOST], rank0[METRICS_SHARES_MOST]; /* seconds */
-    double ecc, xid; /* of the GPUs: uncorrected errors of their memory; the last error */
+    double ecc, xid; /* of the GPUs: uncorrected errors of their memory; the first error */
 };
+
+#define STEPS_MOST 1000000000 /* of an event: more is damage */
 
 /* In the order of the first event's names. */
 static void add_shares(double *sums, json_t *names, json_t *shares)
@@ -45,9 +47,8 @@ static int add_event(void *arg, const char *kind, json_t *event, struct error *e
     struct where *w = l->count ? &l->list[l->count - 1] : NULL;
     json_int_t steps = json_integer_value(json_object_get(event, "steps"));
     json_t *gpus = json_object_get(event, "gpus");
-    double xid = json_number_value(json_object_get(gpus, "xid"));
 
-    if (strcmp(kind, "where") != 0 || !json_object_get(event, "mean"))
+    if (strcmp(kind, "where") != 0 || !json_object_get(event, "mean") || steps < 1 || steps > STEPS_MOST)
         return 0;
     if (!w || !same_mesh(w->first, event)) {
         if (error_reserve(&l->list, &l->room, l->count, 1, sizeof *w, err) < 0)
@@ -57,7 +58,7 @@ static int add_event(void *arg, const char *kind, json_t *event, struct error *e
     }
     w->steps += steps;
     w->ecc += json_number_value(json_object_get(gpus, "ecc_errors"));
-    w->xid = xid > 0 ? xid : w->xid;
+    w->xid = w->xid > 0 ? w->xid : json_number_value(json_object_get(gpus, "xid"));
     add_shares(w->mean, json_object_get(w->first, "mean"), json_object_get(event, "mean"));
     add_shares(w->rank0, json_object_get(w->first, "mean"), json_object_get(event, "rank0"));
     if (steps >= json_integer_value(json_object_get(w->most, "steps"))) {
@@ -153,37 +154,40 @@ static void print_gpus(FILE *out, const struct where *w)
     json_t *gpus = json_object_get(w->most, "gpus"), *lowest = json_object_get(gpus, "lowest");
     char name[256];
 
-    if (gpus) {
-        print_known(out, "  GPUs: ", number_of(gpus, "watts"), 0, " W each");
-        print_known(out, " of ", number_of(gpus, "limit_watts"), 0, " W");
-        print_known(out, ", which held their clock down for ", 100 * number_of(gpus, "power_limited"), 0,
-                    "% of the time");
-        print_known(out, "; ", number_of(gpus, "sm_mhz"), 0, " MHz");
-        print_known(out, ", ", number_of(gpus, "celsius"), 0, " C\n");
-    }
+    if (!gpus)
+        return;
+    fputs("  GPUs:", out);
+    print_known(out, " ", number_of(gpus, "watts"), 0, " W each");
+    print_known(out, " of ", number_of(gpus, "limit_watts"), 0, " W");
+    print_known(out, ", clock held down by power for ", 100 * number_of(gpus, "power_limited"), 0, "% of the time");
+    print_known(out, ", ", number_of(gpus, "sm_mhz"), 0, " MHz");
+    print_known(out, ", ", number_of(gpus, "celsius"), 0, " C");
     if (lowest) {
-        print_known(out, "  lowest clock: ", number_of(lowest, "sm_mhz"), 0, " MHz");
+        print_known(out, "\n  lowest clock: ", number_of(lowest, "sm_mhz"), 0, " MHz");
         print_known(out, " at ", number_of(lowest, "celsius"), 0, " C");
-        fprintf(out, ", on %s\n", name_of(name, lowest, "node"));
+        fprintf(out, ", on %s", name_of(name, lowest, "node"));
     }
     if (w->ecc > 0)
-        fprintf(out, "  uncorrected errors of GPU memory: %.0f\n", w->ecc);
+        fprintf(out, "\n  uncorrected errors of GPU memory: %.0f", w->ecc);
     if (w->xid > 0)
-        fprintf(out, "  last error of a GPU: XID %.0f\n", w->xid);
+        fprintf(out, "\n  first error of a GPU: XID %.0f", w->xid);
+    fputc('\n', out);
 }
 
 /* What the events tell beside the shares. */
 static void print_beside(FILE *out, const struct where *w)
 {
-    double slower = number_of(w->most, "slower");
+    double slower = number_of(w->most, "slower"), device = number_of(w->most, "device_mib");
     char name[256];
 
-    fputc('\n', out);
     if (slower > 1)
-        fprintf(out, "  slowest node: %s, a rank of which computes %.0f%% longer than its stage's mean\n",
+        fprintf(out, "\n  slowest node: %s, a rank of which computes %.0f%% longer than its stage's mean\n",
                 name_of(name, w->most, "slowest"), 100 * (slower - 1));
-    print_known(out, "  memory of a rank, at most: device ", number_of(w->most, "device_mib"), 1, " MiB");
-    print_known(out, ", host ", number_of(w->most, "host_mib"), 1, " MiB\n");
+    if (isnan(device))
+        return; /* of an earlier release */
+    fprintf(out, "%s  memory of a rank, at most: device %.1f MiB", slower > 1 ? "" : "\n", device);
+    print_known(out, ", host ", number_of(w->most, "host_mib"), 1, " MiB");
+    fputc('\n', out);
     print_gpus(out, w);
 }
 
@@ -215,30 +219,59 @@ static void print_where(FILE *out, const struct where *w, json_t *plan)
         fprintf(out, "\n  the plan does not have this mesh\n");
 }
 
+static int read_where(const char *path, struct where_list *where, struct error *err)
+{
+    struct metrics_damage ignored = {0};
+
+    return metrics_each_event(path, add_event, where, &ignored, err) == 0 ? 0 : -1;
+}
+
+static void free_where(struct where_list *where)
+{
+    for (size_t i = 0; i < where->count; i++) {
+        json_decref(where->list[i].first);
+        json_decref(where->list[i].most);
+    }
+    free(where->list);
+}
+
+json_t *where_measured(const char *path)
+{
+    static const char *const keys[] = {"watts", "power_limited", "sm_mhz", "celsius"};
+    struct where_list where = {0};
+    json_t *measured = json_object();
+
+    if (read_where(path, &where, NULL) == 0 && where.count > 0) {
+        json_t *most = where.list[where.count - 1].most, *gpus = json_object_get(most, "gpus");
+
+        json_object_set_new(measured, "device_mib", json_real(number_of(most, "device_mib"))); /* NaN: it stays unset */
+        json_object_set_new(measured, "host_mib", json_real(number_of(most, "host_mib")));
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+            json_object_set_new(measured, keys[i], json_real(number_of(gpus, keys[i])));
+    }
+    free_where(&where);
+    return measured;
+}
+
 int where_print(FILE *out, const char *path, const char *plan_path, struct error *err)
 {
     json_error_t why;
     json_t *plan = plan_path ? json_load_file(plan_path, 0, &why) : NULL;
     struct where_list where = {0};
-    struct metrics_damage ignored = {0};
     int result;
 
     if (plan_path && !plan)
         return error_set(err, CODE_DATA, "%s: %s; give the output of muster-plan --json", plan_path, why.text);
-    result = metrics_each_event(path, add_event, &where, &ignored, err) == 0 ? 0 : -1;
+    result = read_where(path, &where, err);
     if (result == 0 && where.count == 0)
         result = error_set(
             err, CODE_DATA,
             "%s.events does not tell yet where the time went: it does once a minute, and at the last step", path);
-    for (size_t i = 0; i < where.count; i++) {
-        if (result == 0) {
-            fputs(i ? "\n" : "", out);
-            print_where(out, &where.list[i], plan);
-        }
-        json_decref(where.list[i].first);
-        json_decref(where.list[i].most);
+    for (size_t i = 0; result == 0 && i < where.count; i++) {
+        fputs(i ? "\n" : "", out);
+        print_where(out, &where.list[i], plan);
     }
-    free(where.list);
+    free_where(&where);
     json_decref(plan);
     return result;
 }

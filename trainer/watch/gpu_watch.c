@@ -14,16 +14,16 @@ struct gpu_watch {
     nvml_device device;
     nvml_events events; /* NULL: XIDs are not told */
     /* at the last reading */
-    double at; /* clock_monotonic */
-    unsigned long long millijoules, limited, ecc;
+    double at;                        /* clock_monotonic */
+    double millijoules, limited, ecc; /* the driver's counters; NaN: not told */
 };
 
-/* The growth of a counter, which becomes `now`; NaN if NVML did not tell. */
-static double take_growth(unsigned long long *before, int rc, unsigned long long now)
+/* The growth of a counter, which becomes `now`; NaN if it is not told, or was set back. */
+static double take_growth(double *before, int rc, unsigned long long now)
 {
-    double growth = rc == NVML_SUCCESS ? (double)(now - *before) : NAN;
+    double growth = rc == NVML_SUCCESS && (double)now >= *before ? (double)now - *before : NAN;
 
-    *before = now;
+    *before = rc == NVML_SUCCESS ? (double)now : NAN;
     return growth;
 }
 
@@ -32,36 +32,38 @@ static float number_if(int rc, double number)
     return rc == NVML_SUCCESS ? (float)number : NAN;
 }
 
-/* The last error of the driver since the reading before. */
-static float read_xid(struct gpu_watch *w)
+int gpu_watch_xid(struct gpu_watch *w, unsigned milliseconds)
 {
     struct nvml_event event = {0};
-    float xid = 0;
+    int xid = 0;
 
-    while (w->events && w->nvml.wait_event(w->events, &event, 0) == NVML_SUCCESS)
-        xid = (float)event.data;
+    while (w && w->events && w->nvml.wait_event(w->events, &event, xid ? 0 : milliseconds) == NVML_SUCCESS)
+        xid = xid ? xid : (int)event.data;
     return xid;
 }
 
 static void read_all(struct gpu_watch *w, double seconds, struct gpu_reading *r)
 {
-    unsigned long long millijoules = w->millijoules, ecc = w->ecc;
-    struct nvml_violation limited = {.violation = w->limited};
+    unsigned long long millijoules = 0, ecc = 0;
+    struct nvml_violation limited = {0};
     unsigned limit = 0, mhz = 0, celsius = 0;
     int rc = w->nvml.energy(w->device, &millijoules);
+    double growth;
 
     r->values[GPU_WATTS] = (float)(take_growth(&w->millijoules, rc, millijoules) / 1e3 / seconds);
     rc = w->nvml.violation(w->device, NVML_PERF_POLICY_POWER, &limited);
-    r->values[GPU_POWER_LIMITED] = (float)fmin(take_growth(&w->limited, rc, limited.violation) / 1e9 / seconds, 1.0);
+    growth = take_growth(&w->limited, rc, limited.violation) / 1e9 / seconds;
+    r->values[GPU_POWER_LIMITED] = growth > 1 ? 1 : (float)growth;
     rc = w->nvml.ecc(w->device, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, &ecc);
-    r->ecc = (float)fmax(take_growth(&w->ecc, rc, ecc), 0.0);
+    growth = take_growth(&w->ecc, rc, ecc);
+    r->ecc = growth > 0 ? (float)growth : 0;
     rc = w->nvml.power_limit(w->device, &limit);
     r->values[GPU_LIMIT] = number_if(rc, limit / 1e3);
     rc = w->nvml.clock(w->device, NVML_CLOCK_SM, &mhz);
     r->values[GPU_CLOCK] = number_if(rc, mhz);
     rc = w->nvml.temperature(w->device, NVML_TEMPERATURE_GPU, &celsius);
     r->values[GPU_CELSIUS] = number_if(rc, celsius);
-    r->xid = read_xid(w);
+    r->xid = (float)gpu_watch_xid(w, 0);
 }
 
 void gpu_watch_read(struct gpu_watch *w, struct gpu_reading *reading)
@@ -75,28 +77,48 @@ void gpu_watch_read(struct gpu_watch *w, struct gpu_reading *reading)
     w->at = now;
 }
 
-struct gpu_watch *gpu_watch_create(const unsigned char uuid[16])
+/* XIDs are told only of events that are registered before. */
+static void watch_events(struct gpu_watch *w)
 {
-    struct gpu_watch *w = calloc(1, sizeof *w);
-    struct gpu_reading start;
+    if (w->nvml.create_events(&w->events) != NVML_SUCCESS)
+        w->events = NULL;
+    else if (w->nvml.register_events(w->device, nvmlEventTypeXidCriticalError, w->events) != NVML_SUCCESS) {
+        w->nvml.free_events(w->events);
+        w->events = NULL;
+    }
+}
+
+static int open_gpu(struct gpu_watch *w, const unsigned char uuid[16], struct error *err)
+{
     char name[48] = "GPU";
-    int used = 3;
+    int rc, used = 3;
 
     for (int i = 0; i < 16; i++)
-        used += snprintf(name + used, sizeof name - (size_t)used,
-                         i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
-    if (!w || nvml_load(&w->nvml, NULL) < 0 || w->nvml.init() != NVML_SUCCESS) {
+        used += snprintf(name + used, sizeof name - (size_t)used, "%s%02x",
+                         i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+    if (nvml_load(&w->nvml, err) < 0)
+        return -1;
+    rc = w->nvml.init();
+    if (rc != NVML_SUCCESS)
+        return error_set(err, CODE_CONFIG, "NVML does not start: %s", w->nvml.explain(rc));
+    rc = w->nvml.by_uuid(name, &w->device);
+    if (rc == NVML_SUCCESS)
+        return 0;
+    w->nvml.shutdown();
+    return error_set(err, CODE_CONFIG, "NVML does not know %s: %s", name, w->nvml.explain(rc));
+}
+
+struct gpu_watch *gpu_watch_create(const unsigned char uuid[16], struct error *err)
+{
+    struct gpu_watch *w = error_calloc(1, sizeof *w, err);
+    struct gpu_reading start;
+
+    if (!w || open_gpu(w, uuid, err) < 0) {
         free(w);
         return NULL;
     }
-    if (w->nvml.by_uuid(name, &w->device) != NVML_SUCCESS) {
-        w->nvml.shutdown();
-        free(w);
-        return NULL;
-    }
-    if (w->nvml.create_events(&w->events) != NVML_SUCCESS ||
-        w->nvml.register_events(w->device, nvmlEventTypeXidCriticalError, w->events) != NVML_SUCCESS)
-        w->events = NULL;
+    watch_events(w);
+    w->millijoules = w->limited = w->ecc = NAN;
     read_all(w, 1, &start);
     w->at = clock_monotonic();
     return w;

@@ -5,6 +5,8 @@
 #ifndef MUSTER_TRAINER_WATCH_GPU_WATCH_H
 #define MUSTER_TRAINER_WATCH_GPU_WATCH_H
 
+#include "common/error.h"
+
 enum gpu_value {
     GPU_WATTS,         /* mean since the reading before */
     GPU_LIMIT,         /* of its power, in watts */
@@ -20,15 +22,18 @@ extern const char *const gpu_value_names[GPU_VALUES];
 struct gpu_reading {
     float values[GPU_VALUES]; /* NaN: not known */
     float ecc;                /* uncorrected errors of its memory since the reading before */
-    float xid;                /* NVIDIA's number of the last error since then; 0: none */
+    float xid;                /* NVIDIA's number of the first error since then; 0: none */
 };
 
-/* Of the GPU with this UUID, 16 bytes. NULL without NVML, or if that does not know it. */
-struct gpu_watch *gpu_watch_create(const unsigned char uuid[16]);
+/* Of the GPU with this UUID. NULL with CODE_CONFIG without NVML, or if that does not know it, such as a MIG slice. */
+struct gpu_watch *gpu_watch_create(const unsigned char uuid[16], struct error *err);
 void gpu_watch_destroy(struct gpu_watch *watch);
 
 /* At most one reading a second: a call in between, or without a watch, finds no value and no error. It takes some
  * microseconds. */
 void gpu_watch_read(struct gpu_watch *watch, struct gpu_reading *reading);
+
+/* The first error since the last reading, NVIDIA's number; waits at most so long for one. 0: none, or without a watch. */
+int gpu_watch_xid(struct gpu_watch *watch, unsigned milliseconds);
 
 #endif

@@ -86,7 +86,7 @@ bool recorder_must_add_comm(int comm);
 void recorder_enter(struct record_op *op, int comm, enum record_kind kind, int peer, const char *unit,
                     const char *data);
 void recorder_wait_begin(const struct record_op *op); /* the rank begins to wait for it */
-void recorder_device_busy(bool busy); /* in a wait: the device still computes, or no longer, which is then waiting */
+void recorder_device_busy(bool busy); /* in a wait: the time from now on is computing, since the device does; or not */
 void recorder_leave(const struct record_op *op); /* the wait has ended, also by failure; or the start failed */
 
 #endif

@@ -22,6 +22,7 @@
  *     MUSTER_STANDIN_PLANS=0       cuDNN has no plan for any graph
  *     MUSTER_STANDIN_HIDE=1        a host that touches the GPU's memory, while the GPU does nothing, ends by SIGSEGV
  *     MUSTER_STANDIN_MIB=64     how much memory each has (4096)
+ *     MUSTER_STANDIN_BREAK=300  the GPU fails at that kernel
  *     MUSTER_STANDIN_WAITS=1    at its end a process says how often its host waited for the GPU
  *     MUSTER_STANDIN_FORGET=cudaStreamWaitEvent:2   a place that does not wait (streams.cc): a test should notice
  */

@@ -177,7 +177,11 @@ void standin_enqueue(CUstream_st *stream, standin_work work)
 void standin_launch(CUstream_st *stream, const std::function<bool(char *why, size_t size)> &run)
 {
     standin_enqueue(stream, [run] {
+        static size_t kernels;
         char why[512];
+
+        if (++kernels == standin_number("MUSTER_STANDIN_BREAK", 0))
+            standin_fail(cudaErrorLaunchFailure, "it breaks");
 
         if (!run(why, sizeof why))
             standin_fail(cudaErrorLaunchFailure, "%s", why);
