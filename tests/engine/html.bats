@@ -148,7 +148,7 @@ END
             's == 50123 ? 9.75 : 3 + 8 / s'
         [ "$i" = 0 ] || went_on run.jsonl $((i * 7700)) "n$i"
         mkdir hang-n$i
-        { echo "rank $i on n$i is stopped, </script><b>it says"; yes 'rank 1 waits' | head -n 999; } >hang-n$i/hang-report.txt
+        { echo "rank $i on n$i is stopped, </script><b>it says"; yes 'rank 1 waits' | head -n 1999; } >hang-n$i/hang-report.txt
         seq $((i * 7700 + 100)) 100 $((i < 12 ? (i + 1) * 7700 : 100000)) |
             sed 's/.*/{"event":"checkpoint","step":&,"seconds":1.25}/' >>run.jsonl.events
     done
@@ -163,5 +163,6 @@ END
     count 'a rank on n12 is dead' 1
     count '<td>1,000</td><td>100,000</td><td>1.25</td>' 1
     count 'Hang report of job 17 that began at ' 12
+    count 'all of it is in /.*/hang-n[0-9]*/hang-report.txt' 12
     count 'rank 12 on n12 is stopped, &lt;/script&gt;&lt;b&gt;it says' 1
 }

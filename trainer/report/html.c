@@ -23,7 +23,8 @@ enum {
     ALL_MARKS = 300,    /* starts, and as many meshes, of all runs together */
     ALL_CHECKPOINTS = 2000,
     ALL_REPORTS = 20,
-    REPORT_BYTES = 4096,
+    REPORT_BYTES = 16384, /* of one, at most */
+    ALL_REPORT_BYTES = 20 * REPORT_BYTES,
 };
 
 enum measure { MEAN, LEAST, MOST };
@@ -121,7 +122,7 @@ static void append_last(json_t *list, json_t *item, size_t most)
 }
 
 /* The hang report of the job that made this start, a regular file; NULL if it has written none. */
-static json_t *read_report(json_t *start)
+static json_t *read_report(json_t *start, size_t most)
 {
     const char *directory = json_string_value(json_object_get(start, "hang"));
     char path[PATH_MAX] = "", text[REPORT_BYTES + PATH_MAX + 64];
@@ -132,14 +133,14 @@ static json_t *read_report(json_t *start)
     if (directory && snprintf(path, sizeof path, "%s/hang-report.txt", directory) < (int)sizeof path)
         fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &is) == 0 && S_ISREG(is.st_mode))
-        length = io_read_at(fd, text, REPORT_BYTES, 0);
+        length = io_read_at(fd, text, most, 0);
     if (fd >= 0)
         close(fd);
     if (length <= 0)
         return NULL;
     text[length] = '\0';
     text[text_utf8_end(text, (size_t)length)] = '\0';
-    if (length == REPORT_BYTES)
+    if ((size_t)length == most)
         snprintf(text + strlen(text), PATH_MAX + 64, "\n... all of it is in %s", path);
     return json_pack("{s:O*, s:O*, s:s}", "job", json_object_get(start, "job"), "ready",
                      json_object_get(start, "ready"), "text", text);
@@ -149,6 +150,7 @@ struct page_events {
     json_t *checkpoints, *reports; /* arrays */
     json_int_t saved, last;        /* all checkpoints; the step of the last one */
     size_t most, most_reports;     /* that are listed */
+    size_t most_bytes;             /* of a report */
 };
 
 /* Also one that a run went on from: the epilog may have committed it. */
@@ -167,7 +169,7 @@ static int take_event(void *arg, const char *kind, json_t *event, struct error *
         page->saved++;
         page->last = step;
     }
-    if (starts && (report = read_report(event)))
+    if (starts && (report = read_report(event, page->most_bytes)))
         append_last(page->reports, report, page->most_reports);
     return 0;
 }
@@ -178,7 +180,8 @@ static void write_events(FILE *out, const char *path, size_t runs)
     struct page_events page = {.checkpoints = json_array(),
                                .reports = json_array(),
                                .most = ALL_CHECKPOINTS / runs,
-                               .most_reports = 1 + ALL_REPORTS / runs};
+                               .most_reports = 1 + ALL_REPORTS / runs,
+                               .most_bytes = ALL_REPORT_BYTES / (ALL_REPORTS + runs)};
     struct metrics_damage ignored = {0};
     json_t *all;
 
