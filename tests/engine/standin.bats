@@ -76,7 +76,7 @@ standin_tree() {
     grep -q '^warning: the GPU of rank 0 on .*: the driver reports error XID 94, and 3 uncorrected errors of its memory$' "$DIR/nvml.log"
     muster-report where "$DIR/nvml.jsonl" | tee table
     grep -qE '^  computing +[0-9.]+ +[5-9][0-9]\.[0-9]%' table # not waiting for what the GPU does before an operation
-    grep -q '^  GPUs: 65[0-9] W each of 700 W, clock held down by power for 62% of the time, 1410 MHz, 71 C$' table
+    grep -q '^  GPUs: [67][0-9]* W each of 700 W, clock held down by power for [67][0-9]% of the time, 1410 MHz, 71 C$' table
     grep -q '^  lowest clock: 1410 MHz at 71 C, on ' table
     grep -q '^  first error of a GPU: XID 94$' table
     muster-report html "$DIR/nvml.jsonl" | grep -q '"sm_mhz":1410'
