@@ -84,7 +84,7 @@ static struct comm_request *finish_start(struct nccl_request *request, ncclResul
     return NULL; /* the request is not reused: the stream may still use it */
 }
 
-/* A wait begins when all that was enqueued before is done; whether it still is to be. */
+/* Tells the recorder when the GPU has done all that was enqueued before this wait. Returns whether it is still busy. */
 static bool follow_computing(struct comm_nccl *c, bool first, bool busy)
 {
     if (first) {

@@ -140,7 +140,7 @@ static json_t *read_report(json_t *start, size_t most)
         return NULL;
     text[length] = '\0';
     text[text_utf8_end(text, (size_t)length)] = '\0';
-    if ((size_t)length == most)
+    if (is.st_size > length)
         snprintf(text + strlen(text), PATH_MAX + 64, "\n... all of it is in %s", path);
     return json_pack("{s:O*, s:O*, s:s}", "job", json_object_get(start, "job"), "ready",
                      json_object_get(start, "ready"), "text", text);
@@ -153,7 +153,7 @@ struct page_events {
     size_t most_bytes;             /* of a report */
 };
 
-/* Also one that a run went on from: the epilog may have committed it. */
+/* A start shows that the checkpoint exists which it went on from; the epilog may have committed that. */
 static int take_event(void *arg, const char *kind, json_t *event, struct error *err)
 {
     json_t *seconds = json_object_get(event, "seconds"), *report;
@@ -185,7 +185,7 @@ static void write_events(FILE *out, const char *path, size_t runs)
     struct metrics_damage ignored = {0};
     json_t *all;
 
-    metrics_each_event(path, take_event, &page, &ignored, NULL); /* read before; what is new in it is left out */
+    metrics_each_event(path, take_event, &page, &ignored, NULL); /* errors were found when the run was read */
     all = json_pack("{s:I, s:o, s:o, s:o}", "saved", page.saved, "checkpoints", page.checkpoints, "reports",
                     page.reports, "measured", where_measured(path));
     fputs(",\"events\":", out);

@@ -371,8 +371,9 @@ int metrics_each_event(const char *path, metrics_take_event *take, void *arg, st
     snprintf(name, sizeof name, "%s.events", path);
     file = fopen(name, "re");
     if (!file) {
+        result = errno == ENOENT || errno == ENOTDIR ? 1 : -1;
         error_errno(err, CODE_IO, "cannot open %s", name);
-        return errno == ENOENT || errno == ENOTDIR ? 1 : -1;
+        return result;
     }
     for (long number = 1; result == 0 && getline(&line, &size, file) > 0; number++) {
         json_t *event = json_loads(line, 0, NULL);

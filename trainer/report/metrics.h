@@ -114,11 +114,9 @@ struct metrics_where {
     const char *const *gpu_names; /* [METRICS_GPU_MOST] */
     double gpu_sums[METRICS_GPU_MOST];
     long gpu_readings[METRICS_GPU_MOST];
-    const char
-        *lowest; /* the node of the GPU with the lowest clock; NULL for none; its clock, and its temperature then */
+    const char *lowest; /* the node of the GPU with the lowest clock; NULL for none */
     double lowest_mhz, lowest_celsius;
-    double ecc; /* uncorrected errors of their memory */
-    double xid; /* the first error, by NVIDIA's number; 0: none */
+    double ecc, xid; /* uncorrected errors of their memory; the first error, by NVIDIA's number, or 0 */
 };
 
 size_t metrics_format_where(char *buf, const struct metrics_where *w);

@@ -11,7 +11,7 @@ static struct {
     double spent[RECORDER_SHARES];
     enum recorder_share share; /* of the time since then */
     int64_t since;
-    int64_t idle_since; /* in an operation: when this rank had nothing else to do; 0: it has */
+    int64_t idle_since; /* in a wait: when this rank had nothing else to do; 0: its device is busy */
     enum recorder_share axis[RECORD_COMMS];
 } recorder;
 

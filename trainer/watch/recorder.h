@@ -33,8 +33,8 @@ void recorder_base(const char *what);
 void recorder_step(int64_t step);
 void recorder_micro_batch(int64_t micro_batch);
 
-/* Seconds spent waiting in operations since the start, but for those of recorder_device_busy. The rest of a step's time
- * is this rank's own work. */
+/* Seconds spent waiting in operations since the start, without those in which the device was busy. The rest of a step's
+ * time is this rank's own work. */
 double recorder_waited_seconds(void);
 
 /*
@@ -86,7 +86,10 @@ bool recorder_must_add_comm(int comm);
 void recorder_enter(struct record_op *op, int comm, enum record_kind kind, int peer, const char *unit,
                     const char *data);
 void recorder_wait_begin(const struct record_op *op); /* the rank begins to wait for it */
-void recorder_device_busy(bool busy); /* in a wait: the time from now on is computing, since the device does; or not */
-void recorder_leave(const struct record_op *op); /* the wait has ended, also by failure; or the start failed */
+void recorder_leave(const struct record_op *op);      /* the wait has ended, also by failure; or the start failed */
+
+/* Within a wait. true: the device still does earlier work, and the time from now on counts as computing. false: it has
+ * done it, and the time from now on counts as waiting. */
+void recorder_device_busy(bool busy);
 
 #endif
